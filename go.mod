@@ -1,0 +1,3 @@
+module tenure.dev
+
+go 1.26
