@@ -79,6 +79,18 @@ type Register struct {
 	cell  *cell
 }
 
+func init() {
+	tenure.RegisterScheme("mem", tenure.Driver{Open: open})
+}
+
+func open(_ context.Context, u *tenure.URL) (tenure.Register, error) {
+	name := u.Host + u.Path
+	if name == "" {
+		return nil, fmt.Errorf("%w: it has no name: write mem://name", tenure.ErrURL)
+	}
+	return Named(name), nil
+}
+
 // New returns an empty register without a name, which nobody else has. It does
 // not block.
 func New() *Register { return newStore().open("") }
@@ -109,7 +121,7 @@ func (r *Register) String() string {
 // Read implements [tenure.Register]. It does not block; it fails if ctx has
 // ended. The value is the caller's.
 func (r *Register) Read(ctx context.Context) ([]byte, tenure.Version, error) {
-	if err := context.Cause(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, "", fmt.Errorf("mem: read %v: %w", r, err)
 	}
 	r.cell.mu.Lock()
@@ -130,7 +142,7 @@ func (r *Register) Read(ctx context.Context) ([]byte, tenure.Version, error) {
 // Write implements [tenure.Register]. It does not block; it fails, without
 // writing, if ctx has ended. The value is copied.
 func (r *Register) Write(ctx context.Context, value []byte, old tenure.Version) (tenure.Version, error) {
-	if err := context.Cause(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("mem: write %v: %w", r, err)
 	}
 	r.cell.mu.Lock()
@@ -174,7 +186,7 @@ func nextVersion() tenure.Version {
 // Watch implements [tenure.Watcher]: it blocks until the register has another
 // version than old, or ctx ends.
 func (r *Register) Watch(ctx context.Context, old tenure.Version) error {
-	if err := context.Cause(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("mem: watch %v: %w", r, err)
 	}
 	r.cell.mu.Lock()
@@ -193,7 +205,7 @@ func (r *Register) Watch(ctx context.Context, old tenure.Version) error {
 		r.cell.mu.Lock()
 		delete(r.cell.watchers, ch)
 		r.cell.mu.Unlock()
-		return fmt.Errorf("mem: watch %v: %w", r, context.Cause(ctx))
+		return fmt.Errorf("mem: watch %v: %w", r, ctx.Err())
 	}
 }
 
@@ -205,7 +217,7 @@ func (r *Register) Sibling(suffix string) tenure.Register {
 // List implements [tenure.Lister]. It does not block; it fails if ctx has
 // ended.
 func (r *Register) List(ctx context.Context, prefix string) ([]string, error) {
-	if err := context.Cause(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("mem: list %v%s: %w", r, prefix, err)
 	}
 	r.store.mu.Lock()

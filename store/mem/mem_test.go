@@ -92,15 +92,14 @@ func TestTooLarge(t *testing.T) {
 
 func TestContextEnded(t *testing.T) {
 	r := fresh(t)
-	cause := errors.New("stopped by the test")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(cause)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	_, _, rerr := r.Read(ctx)
 	_, werr := r.Write(ctx, nil, "")
 	_, lerr := r.List(ctx, "")
 	for op, err := range map[string]error{"read": rerr, "write": werr, "list": lerr, "watch": r.Watch(ctx, "")} {
-		if !errors.Is(err, cause) {
-			t.Errorf("%s: %v, want the context's cause", op, err)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want the context's error", op, err)
 		}
 	}
 	if _, _, err := r.Read(t.Context()); !errors.Is(err, tenure.ErrNotExist) {
@@ -216,6 +215,29 @@ func TestConcurrentCounter(t *testing.T) {
 	wg.Wait()
 	if b, _, _ := r.Read(t.Context()); string(b) != strconv.Itoa(writers*each) {
 		t.Fatalf("counter is %s, want %d", b, writers*each)
+	}
+}
+
+func TestURL(t *testing.T) {
+	for _, tt := range []struct{ raw, name string }{
+		{"mem://TestURL", "TestURL"},
+		{"mem://TestURL/a/b?ttl=5s", "TestURL/a/b"},
+		{"mem:///TestURL", "/TestURL"},
+	} {
+		l, err := tenure.Open(t.Context(), tt.raw, tenure.Vars{})
+		if err != nil {
+			t.Fatalf("%s: %v", tt.raw, err)
+		}
+		v := mustWrite(t, l.Register, tt.raw, "")
+		t.Cleanup(Named(tt.name).Delete)
+		if got, gv, err := Named(tt.name).Read(t.Context()); err != nil || gv != v || string(got) != tt.raw {
+			t.Errorf("%s is not the register named %q: %q, %q, %v", tt.raw, tt.name, got, gv, err)
+		}
+	}
+	for _, raw := range []string{"mem://", "mem://?ttl=5s", "mem://x?size=3"} {
+		if _, err := tenure.Open(t.Context(), raw, tenure.Vars{}); !errors.Is(err, tenure.ErrURL) {
+			t.Errorf("%s: %v, want ErrURL", raw, err)
+		}
 	}
 }
 
