@@ -1,0 +1,115 @@
+# Copyright The Tenure Authors
+# SPDX-License-Identifier: Apache-2.0
+
+ifeq ($(filter oneshell,$(.FEATURES)),)
+$(error GNU make 4 is needed; on macOS it is called gmake)
+endif
+
+# What the environment says must not change what is built or checked. VCS
+# stamping is off because the version comes from `git describe`.
+export GOFLAGS := -buildvcs=false
+export GOWORK :=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# Every module of go.work: a new one is in all targets without a change here.
+MODULES = $(or $(shell go list -m -f '{{.Dir}}'),$(error go list -m found no modules))
+ALL = $(addsuffix /...,$(MODULES))
+
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+SIM_FAULTS ?= 1000000
+TIMEOUT ?= 20m
+
+# The lint is built once per version of it and of Go, from the versions that
+# test/tools pins.
+LINT_VERSION := $(shell awk '$$1 == "github.com/golangci/golangci-lint/v2" { print $$2 }' test/tools/go.mod)
+LINT = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure/golangci-lint-$(LINT_VERSION)-$$(go env GOVERSION)/golangci-lint
+
+# What check runs, in this order; quick ones first.
+PHASES := check-format check-tidy check-rules build check-darwin lint test check-sim mutants check-model
+
+.PHONY: help check fix test lint sim mutants model bench build run clean deps lint-tool $(PHASES)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+check: deps ## all that CI runs; goes on after a failure and ends with a table
+	@failed=; table=; \
+	for phase in $(PHASES); do \
+		printf '\n=== %s\n' "$$phase"; \
+		begin=$$SECONDS result=ok; \
+		$(MAKE) "$$phase" || { result=FAILED; failed="$$failed $$phase"; }; \
+		table+=$$(printf '%-14s %5d s  %s' "$$phase" $$((SECONDS - begin)) "$$result")$$'\n'; \
+	done; \
+	printf '\n=== check\n%s%-14s %5d s\n' "$$table" all $$SECONDS; \
+	if [ -n "$$failed" ]; then echo "make check: failed:$$failed" >&2; exit 1; fi
+
+fix: ## format, tidy every module, write generated files and golden lists
+	gofmt -s -w .
+	@for m in $(MODULES); do test/tools/tidy.sh "$$m"; done
+	go test -count=1 ./test/rules -run 'TestLinks$$|TestGenerated$$' -update
+
+test: ## unit tests of every module with the race detector
+	@packages=$$(go list $(ALL) | grep -v '/test/'); \
+	go test -race -timeout $(TIMEOUT) $$packages
+
+lint: lint-tool ## golangci-lint on every module
+	@for m in $(MODULES); do \
+		(cd "$$m" && "$(LINT)" run --config $(CURDIR)/.golangci.yml ./...) || failed=1; \
+	done; [ -z "$${failed:-}" ]
+
+sim: ## the simulator, long: a million faults (SIM_FAULTS=n for another number)
+	go test ./internal/sim -run 'TestSim$$' -count=1 -timeout 60m -sim.faults=$(SIM_FAULTS)
+
+mutants: ## planted mistakes that the simulator must find
+	go test -tags mutant ./internal/sim -run TestMutants -count=1 -timeout $(TIMEOUT)
+
+model: ## the model of the election, large
+	TENURE_MODEL=large go test ./test/model -count=1 -timeout 60m -v
+
+bench: ## benchmarks of every module
+	go test -run '^$$' -bench . -benchmem -timeout $(TIMEOUT) $(ALL)
+
+build: ## bin/tenure
+	@# every package of every module has to build, linked or not
+	go build $(ALL)
+	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/tenure ./cmd/tenure
+
+run: build ## two copies that elect, and fail over
+	examples/run.sh
+
+clean: ## remove what was built
+	rm -rf bin out
+
+deps: ## install the programs that the checks need, where that is possible
+	@test/tools/deps.sh
+
+check-format:
+	@files=$$(gofmt -s -l .); [ -z "$$files" ] || { printf 'not formatted: run make fix:\n%s\n' "$$files" >&2; exit 1; }
+
+check-tidy:
+	@for m in $(MODULES); do test/tools/tidy.sh -diff "$$m" || failed=1; done; [ -z "$${failed:-}" ]
+
+# Not from the test cache: it does not see what the go command reads for a test.
+check-rules:
+	go test -count=1 -timeout 5m ./test/rules
+
+check-darwin:
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build $(ALL)
+
+check-sim:
+	go test ./internal/sim -run 'TestSim$$' -count=1 -timeout $(TIMEOUT) -sim.faults=50000
+
+check-model:
+	go test ./test/model -count=1 -timeout $(TIMEOUT)
+
+lint-tool:
+	@if [ ! -x "$(LINT)" ]; then \
+		echo "building golangci-lint $(LINT_VERSION): takes minutes, once"; \
+		mkdir -p "$$(dirname "$(LINT)")"; \
+		cd test/tools && GOWORK=off go build -trimpath -o "$(LINT).$$$$" github.com/golangci/golangci-lint/v2/cmd/golangci-lint; \
+		mv "$(LINT).$$$$" "$(LINT)"; \
+	fi
