@@ -1,0 +1,215 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// candidatesPrefix is the suffix of the registers in which candidates make
+// themselves known, one per host or cluster.
+const candidatesPrefix = ".candidates/"
+
+const (
+	// announceEvery is how often an entry that says nothing new is written.
+	announceEvery = time.Minute
+	// announceRetry is how soon a failed announcement is tried again.
+	announceRetry = time.Second
+	// entryFresh is how old a live candidate's entry may be, by any clock.
+	entryFresh = 3 * time.Minute
+)
+
+// A Candidate is what a process that wants to lead says of itself, beside the
+// lock.
+type Candidate struct {
+	// Identity is the holder's identity, ClusterUID what tells it from others
+	// of that name.
+	Identity   string `json:"identity"`
+	ClusterUID string `json:"clusterUID"`
+	// Candidate is the process.
+	Candidate string `json:"candidate,omitempty"`
+	// Host is the host or cluster under which it is listed.
+	Host string `json:"host"`
+	// State is its state when it wrote this, Ready whether it would contend.
+	State State `json:"state"`
+	Ready bool  `json:"ready"`
+	// LeaseDurationSeconds is its D, MaxLeaseDurationSeconds what it believes
+	// at most.
+	LeaseDurationSeconds    int64 `json:"leaseDurationSeconds"`
+	MaxLeaseDurationSeconds int64 `json:"maxLeaseDurationSeconds"`
+	// Epoch is the highest that it has seen.
+	Epoch int64 `json:"epoch"`
+	// Time is its wall clock when it wrote this.
+	Time time.Time `json:"time"`
+}
+
+// hostEntry is one register's content: the candidates of one host or cluster.
+type hostEntry struct {
+	Candidates []Candidate `json:"candidates"`
+}
+
+// Candidates lists the candidates that have made themselves known, also those
+// that have died since; their Time tells. It makes one request to list and one
+// per host, and blocks until all are answered or ctx ends. Entries that cannot
+// be read are left out. Registers that cannot list have none.
+func Candidates(ctx context.Context, reg Register) ([]Candidate, error) {
+	lister, ok := reg.(Lister)
+	siblings, ok2 := reg.(Siblinger)
+	if !ok || !ok2 {
+		return nil, nil
+	}
+	keys, err := lister.List(ctx, candidatesPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("tenure: listing the candidates: %w", err)
+	}
+	var all []Candidate
+	for _, key := range keys {
+		value, _, err := siblings.Sibling(key).Read(ctx)
+		if errors.Is(err, ErrNotExist) || errors.Is(err, ErrValueTooLarge) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tenure: reading the candidates in %q: %w", key, err)
+		}
+		all = append(all, parseEntry(value).Candidates...)
+	}
+	return all, nil
+}
+
+func parseEntry(value []byte) hostEntry {
+	var entry hostEntry
+	if json.Unmarshal(value, &entry) != nil {
+		return hostEntry{} // nothing is decided by an entry alone; the next one replaces it
+	}
+	return entry
+}
+
+// hostKey makes a host name safe as a key.
+func hostKey(host string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {
+			return r
+		}
+		return '-'
+	}, host)
+	return candidatesPrefix + "h." + safe
+}
+
+// announcer makes one candidate known, and tells the loop of the others.
+type announcer struct {
+	e     *Elector
+	ctx   context.Context
+	knows bool
+}
+
+func (a *announcer) run() {
+	for {
+		wait := announceEvery
+		if err := a.announce(); err != nil && a.ctx.Err() == nil {
+			wait = announceRetry
+			a.e.opt.Logger.Debug("announcing the candidate failed", "lock", a.e.opt.Lock, "error", err)
+		}
+		timer, stop := a.e.clock.Timer(wait)
+		select {
+		case <-timer:
+		case <-a.e.notify:
+			stop()
+		case <-a.ctx.Done():
+			stop()
+			return
+		}
+	}
+}
+
+// announce writes this candidate's entry, then reads everybody's.
+func (a *announcer) announce() error {
+	ctx, cancel := context.WithTimeout(a.ctx, a.e.set.d)
+	defer cancel()
+	all, err := a.exchange(ctx)
+	if err != nil {
+		if !a.knows {
+			a.e.send(a.ctx, event{kind: evPeers, peers: peers{conflict: fmt.Errorf("the other candidates' settings are not known yet: %w", err)}})
+		}
+		return err
+	}
+	a.knows = true
+	a.e.send(a.ctx, event{kind: evPeers, peers: a.compare(all)})
+	return nil
+}
+
+func (a *announcer) exchange(ctx context.Context) ([]Candidate, error) {
+	reg := a.e.opt.Register.(Siblinger).Sibling(hostKey(a.e.opt.Host))
+	const tries = 5
+	for try := range tries {
+		value, version, err := reg.Read(ctx)
+		if err != nil && !errors.Is(err, ErrNotExist) && !errors.Is(err, ErrValueTooLarge) {
+			return nil, fmt.Errorf("tenure: reading the candidates of %q: %w", a.e.opt.Host, err)
+		}
+		entry := a.merge(parseEntry(value))
+		out, err := json.Marshal(entry)
+		if err != nil {
+			return nil, fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
+		}
+		if _, err = reg.Write(ctx, append(out, '\n'), version); err == nil {
+			return Candidates(ctx, a.e.opt.Register)
+		}
+		if !errors.Is(err, ErrConflict) || try == tries-1 {
+			return nil, fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
+		}
+	}
+	return nil, nil // not reached
+}
+
+// merge puts this candidate into its host's entry and drops those that have
+// not been heard of for long, by the host's own clock.
+func (a *announcer) merge(entry hostEntry) hostEntry {
+	e := a.e
+	_, wall := e.clock.Quick()
+	now := time.Unix(0, wall).UTC()
+	status := e.Status()
+	mine := Candidate{
+		Identity: e.set.identity, Candidate: e.set.candidate, ClusterUID: e.set.clusterUID, Host: e.opt.Host,
+		State: status.State, Ready: status.Refused == nil,
+		LeaseDurationSeconds:    int64(status.Durations.LeaseDuration / time.Second),
+		MaxLeaseDurationSeconds: int64(e.set.maxD / time.Second),
+		Epoch:                   status.Epoch, Time: now,
+	}
+	kept := []Candidate{mine}
+	for _, c := range entry.Candidates {
+		if (c.Identity != mine.Identity || c.ClusterUID != mine.ClusterUID) && now.Sub(c.Time).Abs() < entryFresh && len(kept) < 100 {
+			kept = append(kept, c)
+		}
+	}
+	return hostEntry{Candidates: kept}
+}
+
+// compare finds what the others' entries mean for this candidate.
+func (a *announcer) compare(all []Candidate) peers {
+	e := a.e
+	_, wall := e.clock.Quick()
+	now := time.Unix(0, wall)
+	var p peers
+	for _, c := range all {
+		if c.Identity == e.set.identity && c.ClusterUID == e.set.clusterUID {
+			continue
+		}
+		if c.LeaseDurationSeconds > 0 && c.LeaseDurationSeconds <= maxLeaseSeconds {
+			p.longest = max(p.longest, time.Duration(c.LeaseDurationSeconds)*time.Second)
+		}
+		if c.Epoch <= MaxPlausibleEpoch {
+			p.epoch = max(p.epoch, c.Epoch)
+		}
+		p.newest = max(p.newest, c.Time.UnixNano())
+		if now.Sub(c.Time).Abs() < entryFresh && c.MaxLeaseDurationSeconds != int64(e.set.maxD/time.Second) {
+			p.conflict = fmt.Errorf("%w: %q believes lease durations up to %ds (maxttl), this candidate up to %v; give all the same",
+				ErrSettingsDiffer, c.Identity, c.MaxLeaseDurationSeconds, e.set.maxD)
+		}
+	}
+	return p
+}

@@ -1,0 +1,362 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenure
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"tenure.dev/internal/clock"
+)
+
+// maxHanging is how many requests may hang, given up, in a driver that does
+// not heed its context, before no more are sent.
+const maxHanging = 4
+
+// errHanging is the outcome of a request that was not sent.
+var errHanging = errors.New("tenure: the store's driver does not return: several requests hang beyond their timeout")
+
+// An Elector is one candidate for a lock. Make it with [New].
+type Elector struct {
+	opt   Options
+	set   settings
+	clock clock.Clock
+	rand  *rand.Rand
+	// logger names the lock and this candidate in each line.
+	logger *slog.Logger
+
+	events chan event
+	notify chan struct{} // the status has changed
+
+	mu      sync.Mutex
+	status  Status
+	running bool
+	hanging int
+}
+
+// New returns an elector. It makes no request. The error names every option
+// that does not fit, with the arithmetic.
+func New(o Options) (*Elector, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	set, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	var seed [32]byte
+	if o.sub.Seed != 0 {
+		binary.LittleEndian.PutUint64(seed[:], o.sub.Seed)
+	} else {
+		crand.Read(seed[:]) //nolint:errcheck // it never fails, and crashes if it cannot
+	}
+	e := &Elector{
+		opt: o, set: set, clock: o.sub.Clock,
+		rand:   rand.New(rand.NewChaCha8(seed)),
+		logger: o.Logger.With("lock", o.Lock, "identity", set.identity),
+		events: make(chan event, 16),
+		notify: make(chan struct{}, 1),
+	}
+	e.status = Status{Identity: set.identity, State: StateStandby, Durations: set.public()}
+	return e, nil
+}
+
+// Work is what only the leader may do. It must return soon after ctx, which is
+// the term's context, ends; the lock is not given up before it has. When it
+// returns by itself the lock is released, and Run returns its error.
+type Work func(ctx context.Context, t *Term) error
+
+// Run contends for the lock and calls work, in a goroutine of its own, once per
+// term. It blocks until ctx ends and everything is wound up, until work returns
+// by itself, or until it must refuse: then the error wraps
+// [ErrDuplicateIdentity]. With Options.Once it also returns when a term ends
+// early. When ctx ends, a leading elector ends the term's context, waits for
+// work, releases the lock and returns work's error, or nil for
+// [context.Canceled]. It can be called once at a time.
+func (e *Elector) Run(ctx context.Context, work Work) error {
+	e.mu.Lock()
+	if e.running {
+		e.mu.Unlock()
+		return errors.New("tenure: Run is already running")
+	}
+	e.running = true
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.running = false
+		e.status.State = StateEnded
+		e.mu.Unlock()
+	}()
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := &loop{e: e, ctx: inner, work: work, parent: ctx}
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer cancel()
+	if e.set.hasPeers {
+		a := &announcer{e: e, ctx: inner}
+		helpers.Go(a.run)
+	}
+	if w, ok := e.opt.Register.(Watcher); ok {
+		l.watch = make(chan Version, 1)
+		helpers.Go(func() { e.watch(inner, w, l.watch) })
+	}
+	return l.run(ctx)
+}
+
+// Update changes the lease duration, the renew deadline and the period; zero
+// fields follow the lease duration. A change takes effect at the next term. It
+// does not block, and returns what does not fit, with the arithmetic.
+func (e *Elector) Update(leaseDuration, renewDeadline, period time.Duration) error {
+	d := durations{
+		d: leaseDuration,
+		r: either(renewDeadline, leaseDuration*65/100),
+		p: either(period, leaseDuration/5),
+	}
+	if err := e.set.fit(d); err != nil {
+		return err
+	}
+	e.send(context.Background(), event{kind: evUpdate, update: d})
+	return nil
+}
+
+// send hands an event to the loop, if one still runs.
+func (e *Elector) send(ctx context.Context, ev event) {
+	select {
+	case e.events <- ev:
+	case <-ctx.Done():
+	}
+}
+
+// loop is one Run: it tells step what happens, and does what step says.
+type loop struct {
+	e      *Elector
+	ctx    context.Context // ends after everything else
+	parent context.Context
+	work   Work
+	state  state
+	term   *Term
+	cancel context.CancelFunc // of the request in flight
+	watch  chan Version
+}
+
+func (l *loop) run(ctx context.Context) error {
+	e := l.e
+	l.state = state{set: e.set, next: e.set.durations, longest: e.set.d}
+	stop := ctx.Done()
+	ev := event{kind: evTick}
+	for {
+		ev.now = e.clock.Read()
+		ev.nonce = [2]uint64{e.rand.Uint64(), e.rand.Uint64()}
+		ev.jitter = e.rand.Float64()
+		var acts []action
+		var wake time.Duration
+		l.state, acts, wake = step(l.state, ev)
+		for i := range acts {
+			l.perform(&acts[i])
+		}
+		l.publish()
+		if l.state.phase == done {
+			if l.term != nil {
+				l.term.end(ErrTermOver)
+			}
+			return l.state.result
+		}
+		mono, _ := e.clock.Quick()
+		timer, giveUp := e.clock.Timer(max(wake-mono, 0))
+		select {
+		case ev = <-e.events:
+		case <-timer:
+			ev = event{kind: evTick}
+		case <-stop:
+			stop = nil
+			ev = event{kind: evStop}
+		}
+		giveUp()
+	}
+}
+
+// perform does one thing that step asked for.
+func (l *loop) perform(a *action) {
+	e := l.e
+	switch a.kind {
+	case actRead, actWrite, actTime:
+		l.request(a)
+	case actBegin:
+		l.begin(a.att)
+	case actExtend:
+		l.extend(a.att)
+		e.log(Event{Kind: EventRenewed, Epoch: l.term.epoch, Deadline: l.term.Deadline(),
+			Latency: e.clock.Read().AtMost(a.att.sent)})
+	case actStop:
+		l.term.cancel(a.err)
+	case actEnd:
+		l.term.end(a.err)
+	case actTell:
+		e.log(a.event)
+	}
+}
+
+func (l *loop) extend(a attempt) {
+	d := a.rec.LeaseDuration
+	l.term.extend(a.sent, l.e.set.valid(d), d)
+}
+
+// begin starts the work of a term. Renewals do not wait for it.
+func (l *loop) begin(a attempt) {
+	e := l.e
+	t := newTerm(l.parent, e.clock, a.rec.Epoch)
+	l.term = t
+	l.extend(a)
+	e.log(Event{Kind: EventBegan, Epoch: t.epoch, Deadline: t.Deadline()})
+	go func() {
+		err := l.work(t.ctx, t)
+		e.send(l.ctx, event{kind: evDrained, err: err})
+	}()
+}
+
+// request does a's I/O beside the loop, which never waits for a store.
+func (l *loop) request(a *action) {
+	e := l.e
+	op, kind, value, version := a.op, a.kind, a.value, a.version
+	e.mu.Lock()
+	full := e.hanging >= maxHanging
+	if !full {
+		e.hanging++
+	}
+	e.mu.Unlock()
+	if full {
+		go e.send(l.ctx, event{kind: evAnswer, op: op, err: errHanging})
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, a.timeout)
+	go func() {
+		defer cancel()
+		ev := event{kind: evAnswer, op: op}
+		switch kind {
+		case actRead:
+			ev.value, ev.version, ev.err = e.opt.Register.Read(ctx)
+		case actWrite:
+			ev.version, ev.err = e.opt.Register.Write(ctx, value, version)
+		case actTime:
+			var now time.Time
+			now, ev.err = e.opt.Register.(Clock).Now(ctx)
+			ev.unix = now.Unix()
+		default:
+		}
+		e.mu.Lock()
+		e.hanging--
+		e.mu.Unlock()
+		e.send(l.ctx, ev)
+	}()
+}
+
+// publish updates the status, and tells the announcer and the watcher.
+func (l *loop) publish() {
+	e, s := l.e, &l.state
+	next := Status{Identity: e.set.identity, State: s.publicState(), Refused: s.refused, Durations: s.set.public()}
+	if rec := s.sight.rec; rec != nil && (s.sight.kind == held || s.sight.kind == released) {
+		next.Holder, next.Epoch = rec.HolderIdentity, rec.Epoch
+	}
+	e.mu.Lock()
+	changed := e.status.State != next.State || e.status.Epoch != next.Epoch
+	next.LastError, next.Failing = e.status.LastError, e.status.Failing
+	if s.failures == 0 && s.readFailures == 0 {
+		next.LastError, next.Failing = nil, time.Time{}
+	}
+	e.status = next
+	e.mu.Unlock()
+	if changed {
+		select {
+		case e.notify <- struct{}{}:
+		default:
+		}
+	}
+	if l.watch != nil && s.phase == standby && s.sight.kind != unseen {
+		select {
+		case l.watch <- s.sight.version:
+		default:
+		}
+	}
+}
+
+// watch pokes the loop when the store says that the record may have changed.
+func (e *Elector) watch(ctx context.Context, w Watcher, from chan Version) {
+	for {
+		var version Version
+		select {
+		case version = <-from:
+		case <-ctx.Done():
+			return
+		}
+		err := w.Watch(ctx, version)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			e.send(ctx, event{kind: evPoke})
+		}
+		timer, stop := e.clock.Timer(watchPause)
+		select {
+		case <-timer:
+		case <-ctx.Done():
+			stop()
+			return
+		}
+	}
+}
+
+// watchPause keeps a watch that returns at once from becoming a hot loop.
+const watchPause = 50 * time.Millisecond
+
+// log reports an event to whoever wants to know.
+func (e *Elector) log(ev Event) {
+	if ev.Kind == EventFailed {
+		e.mu.Lock()
+		e.status.LastError = ev.Err
+		if e.status.Failing.IsZero() {
+			mono, _ := e.clock.Quick()
+			e.status.Failing = e.clock.Time(mono)
+		}
+		e.mu.Unlock()
+	}
+	e.logLine(ev)
+	e.opt.Observe(ev)
+}
+
+func (e *Elector) logLine(ev Event) {
+	log := e.logger
+	switch ev.Kind {
+	case EventBegan:
+		log.Info("leading", "epoch", ev.Epoch)
+	case EventStopping:
+		log.Info("stopping the work", "epoch", ev.Epoch, "cause", ev.Err)
+	case EventEnded:
+		log.Info("term ended", "epoch", ev.Epoch, "cause", ev.Err)
+	case EventReleased:
+		log.Info("released", "epoch", ev.Epoch, "preferredHolder", ev.Holder)
+	case EventFollowing:
+		if ev.Holder != e.set.identity {
+			log.Info("standing by", "holder", ev.Holder, "epoch", ev.Epoch)
+		}
+	case EventOrdered:
+		log.Info("ordered to hand over", "epoch", ev.Epoch, "preferredHolder", ev.Holder)
+	case EventDamaged:
+		log.Warn("the record is damaged or a stranger's", "error", ev.Err)
+	case EventRefused:
+		log.Error("not contending", "error", ev.Err)
+	case EventFailed:
+		log.Warn("request failed", "error", ev.Err, "after", ev.Latency)
+	case EventRenewed:
+		log.Debug("renewed", "epoch", ev.Epoch, "latency", ev.Latency)
+	default:
+		panic(fmt.Sprintf("tenure: unknown event %q", ev.Kind))
+	}
+}

@@ -1,0 +1,10 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package clock
+
+import "time"
+
+func boottime(mono time.Duration) time.Duration { return mono }
