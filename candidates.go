@@ -206,7 +206,7 @@ func (a *announcer) compare(all []Candidate) peers {
 			p.epoch = max(p.epoch, c.Epoch)
 		}
 		p.newest = max(p.newest, c.Time.UnixNano())
-		if now.Sub(c.Time).Abs() < entryFresh && c.MaxLeaseDurationSeconds != int64(e.set.maxD/time.Second) {
+		if c.Live(now) && c.MaxLeaseDurationSeconds != int64(e.set.maxD/time.Second) {
 			p.conflict = fmt.Errorf("%w: %q believes lease durations up to %ds (maxttl), this candidate up to %v; give all the same",
 				ErrSettingsDiffer, c.Identity, c.MaxLeaseDurationSeconds, e.set.maxD)
 		}

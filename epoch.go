@@ -36,20 +36,25 @@ func (m *machine) unixTime() int64 {
 	if m.store.known {
 		return m.store.unix + int64(m.now.AtMost(m.store.at)/time.Second)
 	}
-	wall := time.Unix(0, m.now.Wall)
-	alone := true
-	near := func(t time.Time) bool {
-		alone = false
-		return wall.Sub(t).Abs() <= trustedSkew
+	var vouched []time.Time
+	if t := m.sight.stamp(); !t.IsZero() {
+		vouched = append(vouched, t)
 	}
-	if t := m.sight.stamp(); !t.IsZero() && near(t) {
-		return wall.Unix()
+	if m.peers.newest != 0 {
+		vouched = append(vouched, time.Unix(0, m.peers.newest))
 	}
-	if m.peers.newest != 0 && near(time.Unix(0, m.peers.newest)) {
-		return wall.Unix()
+	return ownUnixTime(time.Unix(0, m.now.Wall), vouched...)
+}
+
+// ownUnixTime is our wall clock in seconds if it lies within a day of another
+// witness; without any, if it is not before this program was made; else 0.
+func ownUnixTime(wall time.Time, witnesses ...time.Time) int64 {
+	near := len(witnesses) == 0 && wall.After(builtAfter)
+	for _, t := range witnesses {
+		near = near || wall.Sub(t).Abs() <= trustedSkew
 	}
-	if alone && wall.After(builtAfter) {
-		return wall.Unix()
+	if !near {
+		return 0
 	}
-	return 0
+	return wall.Unix()
 }
