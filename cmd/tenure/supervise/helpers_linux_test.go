@@ -46,6 +46,7 @@ func TestMain(m *testing.M) {
 		play(role[0], role[1:])
 		os.Exit(0)
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process, otherwise
 	os.Exit(m.Run())
 }
 
@@ -64,7 +65,7 @@ func play(role string, args []string) {
 	case "orphan":
 		child("beat "+args[0], true)
 	case "daemon": // leaves one behind and exits
-		child("orphan "+args[0], true)
+		child("orphan "+args[0], true).Wait()
 		waitFor(func() bool { return len(readBeats(args[0])) > 0 })
 		os.Exit(3)
 	case "deaf":
@@ -74,6 +75,7 @@ func play(role string, args []string) {
 		child("beat "+args[0], true)
 		waitFor(func() bool { return len(readBeats(args[0])) > 0 })
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		select {} // the stop may take another thread first
 	case "headless": // its main thread ends, the others go on
 		go beat(args[0])
 		syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
@@ -88,13 +90,14 @@ func play(role string, args []string) {
 	}
 }
 
-func child(role string, session bool) {
+func child(role string, session bool) *exec.Cmd {
 	cmd := exec.Command(testBinary())
 	cmd.Env = append(os.Environ(), roleVar+"="+role)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
+	return cmd
 }
 
 func testBinary() string {
