@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"tenure.dev/internal/nearest"
 )
 
 // Settings are the common parameters of a lock URL, as they were given: a zero
@@ -132,7 +134,7 @@ func findDriver(scheme string) (Driver, error) {
 		}
 	}
 	msg := fmt.Sprintf("the scheme %q is not known", scheme)
-	if near := nearest(scheme, append(slices.Collect(maps.Keys(schemeImports)), imported...)); near != "" {
+	if near := nearest.Word(scheme, append(slices.Collect(maps.Keys(schemeImports)), imported...)); near != "" {
 		msg += fmt.Sprintf("; the nearest is %q", near)
 	}
 	msg += "; " + have
@@ -148,46 +150,8 @@ func unknownParam(scheme, key string, known []string) error {
 		return fmt.Errorf("a parameter is not known, and does not look like one; for the scheme %q known are: %s", scheme, list)
 	}
 	hint := ""
-	if near := nearest(strings.ToLower(key), known); near != "" {
+	if near := nearest.Word(strings.ToLower(key), known); near != "" {
 		hint = fmt.Sprintf("; the nearest is %q", near)
 	}
 	return fmt.Errorf("the parameter %q is not known%s; for the scheme %q known are: %s", key, hint, scheme, list)
-}
-
-// nearest returns the word of list with the smallest edit distance to s, the
-// first in the alphabet among equals, or "" if none has anything in common.
-func nearest(s string, list []string) string {
-	best, bestDistance := "", 0
-	for _, w := range slices.Sorted(slices.Values(list)) {
-		d := distance(s, w)
-		if d < max(len(s), len(w)) && (best == "" || d < bestDistance) {
-			best, bestDistance = w, d
-		}
-	}
-	return best
-}
-
-// distance counts the bytes to insert, delete, replace or swap with their
-// neighbour to turn a into b.
-func distance(a, b string) int {
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
 }
