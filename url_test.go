@@ -224,7 +224,7 @@ func FuzzParseURL(f *testing.F) {
 	const password = "pa55word-of-the-fuzz-test"
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if strings.Contains(before+after, "pa55") {
-			t.Skip()
+			return
 		}
 		for _, raw := range []string{before + "://user:" + password + "@" + after, before + ":" + password + "@" + after, before + password + "@" + after} {
 			u, err := tenure.ParseURL(raw, testVars)

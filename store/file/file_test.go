@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,88 +115,6 @@ func TestTooLarge(t *testing.T) {
 			t.Fatalf("read of %d bytes: %d bytes, %q, %v; want ErrValueTooLarge and a new version", size, len(got), rv, err)
 		}
 		v = mustWrite(t, r, "small", rv)
-	}
-}
-
-// TestVersionsNeverRepeat does all that people and tools do to files, with the
-// content and the times always the same, and looks for a version seen before.
-func TestVersionsNeverRepeat(t *testing.T) {
-	r := fresh(t)
-	seen := map[tenure.Version]string{}
-	note := func(what string) tenure.Version {
-		t.Helper()
-		_, v := mustRead(t, r)
-		if before, ok := seen[v]; ok || v == "" {
-			t.Fatalf("after %s the version %q is that of %q again", what, v, before)
-		}
-		seen[v] = what
-		return v
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	past := time.Unix(1e9, 0)
-	v := tenure.Version("")
-	for i := range 50 {
-		is := func(what string) string { return fmt.Sprintf("%s, round %d", what, i) }
-		w := mustWrite(t, r, "a", v)
-		if v = note(is("write")); v != w {
-			t.Fatalf("write returned %q, read %q", w, v)
-		}
-		// A → B → A, at once: the inode number of the first comes back.
-		mustWrite(t, r, "a", mustWrite(t, r, "b", v))
-		v = note(is("A to B to A"))
-		must(os.Remove(r.path))
-		mustWrite(t, r, "a", "")
-		v = note(is("delete and create"))
-		must(os.Remove(r.path))
-		must(os.Remove(r.path + lockSuffix))
-		mustWrite(t, r, "a", "")
-		v = note(is("delete and create without the lock file"))
-	}
-	// A person is slower than the kernel's clock; a script that does two edits
-	// within one of its ticks is not told apart.
-	tick := func() { waitForTick(t, filepath.Dir(r.path)) }
-	for i := range 5 {
-		is := func(what string) string { return fmt.Sprintf("%s, round %d", what, i) }
-		tick()
-		must(os.WriteFile(r.path, []byte("a"), 0o644))
-		must(os.Chtimes(r.path, past, past))
-		note(is("edit in place, mtime set back"))
-		tick()
-		must(os.WriteFile(r.path+".bak", []byte("a"), 0o644))
-		must(os.Chtimes(r.path+".bak", past, past))
-		must(os.Rename(r.path+".bak", r.path))
-		v = note(is("restore by rename, mtime of the backup"))
-		tick()
-		must(os.Chtimes(r.path, past, time.Now().Add(1e6*time.Hour)))
-		v = note(is("mtime in the far future"))
-		tick()
-		mustWrite(t, r, "a", v)
-		v = note(is("write after that"))
-	}
-}
-
-// waitForTick returns when the file system's clock has moved on.
-func waitForTick(t *testing.T, folder string) {
-	t.Helper()
-	stamp := func() int64 {
-		name := filepath.Join(folder, "tick")
-		defer os.Remove(name)
-		if err := os.WriteFile(name, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, ctime := times(info.Sys().(*syscall.Stat_t))
-		return ctime
-	}
-	for first := stamp(); stamp() == first; {
 	}
 }
 
