@@ -156,8 +156,8 @@ func (r *Register) call(ctx context.Context, op string, f func() (result, error)
 	}
 	done := make(chan answer, 1)
 	go func() {
-		defer func() { <-r.calls }()
 		res, err := f()
+		<-r.calls
 		done <- answer{res, err}
 	}()
 	var a answer
