@@ -7,6 +7,7 @@ package tenure
 
 import (
 	"maps"
+	"os"
 	"slices"
 )
 
@@ -33,7 +34,9 @@ var mutationNames = map[string]mutation{
 	"absent-waited-out":       absentWaitedOut,
 }
 
-var activeMutation = noMutation
+// activeMutation begins with the one that the environment names, so that any test
+// can be run against a mistake.
+var activeMutation = mutationNames[os.Getenv("TENURE_MUTANT")]
 
 func mutated(m mutation) bool { return activeMutation == m }
 

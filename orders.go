@@ -134,6 +134,7 @@ func order(ctx context.Context, reg Register, change func(*View) (bool, error)) 
 		if changed, err := change(v); err != nil || !changed {
 			return v, err
 		}
+		v.Record.Orders++
 		value, err := v.Record.Marshal()
 		if err != nil {
 			return v, err

@@ -37,6 +37,9 @@ type Record struct {
 	PreferredHolder string
 	// Paused, when set, keeps everybody from taking the lock.
 	Paused *Pause
+	// Orders counts the orders given since the lock was taken, so that an order
+	// and its opposite do not leave the same bytes.
+	Orders int64
 	// Epoch is the fencing token; it grows with each term.
 	Epoch int64
 	// Nonce is new for every attempt of the holder to write.
@@ -88,7 +91,7 @@ var errForeign = errors.New("tenure: a record of another elector")
 // are written.
 var recordFields = []string{
 	"holderIdentity", "candidate", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions",
-	"preferredHolder", "paused", "epoch", "nonce", "lineage", "clusterUID", "endpoint", "caBundle",
+	"preferredHolder", "paused", "orders", "epoch", "nonce", "lineage", "clusterUID", "endpoint", "caBundle",
 }
 
 // leaseFields are those of a stock LeaseSpec, and of the older
@@ -119,6 +122,7 @@ func ParseRecord(value []byte) (*Record, error) {
 	stamp("renewTime", &r.RenewTime)
 	number("leaseTransitions", &r.LeaseTransitions)
 	text("preferredHolder", &r.PreferredHolder)
+	number("orders", &r.Orders)
 	number("epoch", &r.Epoch)
 	text("nonce", &r.Nonce)
 	text("lineage", &r.Lineage)
@@ -289,6 +293,9 @@ func (r *Record) Marshal() ([]byte, error) {
 	w.text("preferredHolder", r.PreferredHolder)
 	if r.Paused != nil {
 		w.field("paused", r.Paused)
+	}
+	if r.Orders != 0 {
+		w.field("orders", r.Orders)
 	}
 	w.field("epoch", r.Epoch)
 	w.field("nonce", r.Nonce)

@@ -91,8 +91,8 @@ func (m *machine) classify(value []byte, version Version, err error) sighting {
 
 // unchanged reports whether next says nothing new about the holder, so that the
 // wait goes on. Orders change the version and the bytes but not the nonce. The
-// same bytes at another version were put back by somebody: a restore, after
-// which anything may have happened in between.
+// same bytes at another version, or fewer orders, were put back by somebody: a
+// restore, after which anything may have happened in between.
 func unchanged(prev, next *sighting) bool {
 	if prev.kind != next.kind {
 		return false
@@ -107,7 +107,7 @@ func unchanged(prev, next *sighting) bool {
 		}
 		a, b := prev.rec, next.rec
 		return a.Nonce == b.Nonce && a.HolderIdentity == b.HolderIdentity && a.ClusterUID == b.ClusterUID &&
-			a.Epoch == b.Epoch && (sameVersion || !sameBytes)
+			a.Epoch == b.Epoch && (sameVersion || !sameBytes && a.Orders <= b.Orders)
 	default:
 		return sameVersion && sameBytes
 	}
