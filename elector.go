@@ -33,8 +33,9 @@ type Elector struct {
 	// logger names the lock and this candidate in each line.
 	logger *slog.Logger
 
-	events chan event
-	notify chan struct{} // the status has changed
+	events  chan event
+	updates chan durations // the newest Update, not taken yet
+	notify  chan struct{}  // the status has changed
 
 	mu      sync.Mutex
 	status  Status
@@ -60,10 +61,11 @@ func New(o Options) (*Elector, error) {
 	}
 	e := &Elector{
 		opt: o, set: set, clock: o.sub.Clock,
-		rand:   rand.New(rand.NewChaCha8(seed)),
-		logger: o.Logger.With("lock", o.Lock, "identity", set.identity),
-		events: make(chan event, 16),
-		notify: make(chan struct{}, 1),
+		rand:    rand.New(rand.NewChaCha8(seed)),
+		logger:  o.Logger.With("lock", o.Lock, "identity", set.identity),
+		events:  make(chan event, 1),
+		updates: make(chan durations, 1),
+		notify:  make(chan struct{}, 1),
 	}
 	e.status = Status{Identity: set.identity, State: StateStandby, Durations: set.public()}
 	return e, nil
@@ -112,8 +114,9 @@ func (e *Elector) Run(ctx context.Context, work Work) error {
 }
 
 // Update changes the lease duration, the renew deadline and the period; zero
-// fields follow the lease duration. A change takes effect at the next term. It
-// does not block, and returns what does not fit, with the arithmetic.
+// fields follow the lease duration. A change takes effect at the next term; one
+// made while Run does not run, at the next Run. It does not block, is safe for
+// concurrent use, and returns what does not fit, with the arithmetic.
 func (e *Elector) Update(leaseDuration, renewDeadline, period time.Duration) error {
 	d := durations{
 		d: leaseDuration,
@@ -123,7 +126,13 @@ func (e *Elector) Update(leaseDuration, renewDeadline, period time.Duration) err
 	if err := e.set.fit(d); err != nil {
 		return err
 	}
-	e.send(context.Background(), event{kind: evUpdate, update: d})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select { // a newer one replaces it
+	case <-e.updates:
+	default:
+	}
+	e.updates <- d
 	return nil
 }
 
@@ -141,7 +150,7 @@ type loop struct {
 	ctx    context.Context // ends after everything else
 	parent context.Context
 	work   Work
-	state  state
+	state  *state
 	term   *Term
 	cancel context.CancelFunc // of the request in flight
 	watch  chan Version
@@ -149,7 +158,7 @@ type loop struct {
 
 func (l *loop) run(ctx context.Context) error {
 	e := l.e
-	l.state = state{set: e.set, next: e.set.durations, longest: e.set.d}
+	l.state = &state{set: e.set, next: e.set.durations, longest: e.set.d}
 	stop := ctx.Done()
 	ev := event{kind: evTick}
 	for {
@@ -158,7 +167,7 @@ func (l *loop) run(ctx context.Context) error {
 		ev.jitter = e.rand.Float64()
 		var acts []action
 		var wake time.Duration
-		l.state, acts, wake = step(l.state, ev)
+		l.state, acts, wake = step(l.state, &ev)
 		for i := range acts {
 			l.perform(&acts[i])
 		}
@@ -173,6 +182,8 @@ func (l *loop) run(ctx context.Context) error {
 		timer, giveUp := e.clock.Timer(max(wake-mono, 0))
 		select {
 		case ev = <-e.events:
+		case d := <-e.updates:
+			ev = event{kind: evUpdate, update: d}
 		case <-timer:
 			ev = event{kind: evTick}
 		case <-stop:
@@ -260,7 +271,7 @@ func (l *loop) request(a *action) {
 
 // publish updates the status, and tells the announcer and the watcher.
 func (l *loop) publish() {
-	e, s := l.e, &l.state
+	e, s := l.e, l.state
 	next := Status{Identity: e.set.identity, State: s.publicState(), Refused: s.refused, Durations: s.set.public()}
 	if rec := s.sight.rec; rec != nil && (s.sight.kind == held || s.sight.kind == released) {
 		next.Holder, next.Epoch = rec.HolderIdentity, rec.Epoch

@@ -188,15 +188,16 @@ const (
 )
 
 // step is the election: the state after an event, what to do about it, and
-// when to send the next tick. It reads no clock and does no I/O; the elector,
-// the simulator and the tests run this same function.
-func step(s state, ev event) (state, []action, time.Duration) {
-	m := machine{state: s, ev: ev, now: ev.now}
+// when to send the next tick. It reads no clock, does no I/O and changes neither
+// s nor ev; the elector, the simulator and the tests run this same function.
+// The state is passed by reference only to keep an elector's stack small.
+func step(s *state, ev *event) (next *state, acts []action, wake time.Duration) {
+	m := &machine{state: *s, ev: *ev, now: ev.now}
 	m.handle()
 	if m.phase != done {
 		m.proceed()
 	}
-	return m.state, m.acts, m.wake()
+	return &m.state, m.acts, m.wake()
 }
 
 // machine is one step being made.

@@ -14,7 +14,7 @@ import (
 // walk feeds events to step, as the loop does.
 type walk struct {
 	t    *testing.T
-	s    state
+	s    *state
 	now  clock.Reading
 	n    uint64
 	acts []action
@@ -30,7 +30,7 @@ func newWalk(t *testing.T) *walk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &walk{t: t, s: state{set: set, next: set.durations, longest: set.d},
+	return &walk{t: t, s: &state{set: set, next: set.durations, longest: set.d},
 		now: clock.Reading{Wall: builtAfter.Add(time.Hour).UnixNano()}}
 }
 
@@ -47,7 +47,7 @@ func (w *walk) after(d time.Duration) *walk {
 func (w *walk) send(ev event) *walk {
 	w.n++
 	ev.now, ev.nonce = w.now, [2]uint64{w.n, 7}
-	w.s, w.acts, _ = step(w.s, ev)
+	w.s, w.acts, _ = step(w.s, &ev)
 	return w
 }
 
@@ -150,8 +150,12 @@ func TestSuspendedStandbyWaitsOn(t *testing.T) {
 func TestStepChangesNothingItWasGiven(t *testing.T) {
 	w := acquiring(t)
 	ev := event{kind: evAnswer, op: w.s.op.id, version: "v2", now: w.now, nonce: [2]uint64{9, 9}}
-	s1, a1, t1 := step(w.s, ev)
-	s2, a2, t2 := step(w.s, ev)
+	given := *w.s
+	s1, a1, t1 := step(w.s, &ev)
+	s2, a2, t2 := step(w.s, &ev)
+	if !reflect.DeepEqual(given, *w.s) {
+		t.Error("the state that was given has changed")
+	}
 	if !reflect.DeepEqual(s1, s2) || !reflect.DeepEqual(a1, a2) || t1 != t2 {
 		t.Error("two steps from one state differ")
 	}
