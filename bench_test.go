@@ -68,11 +68,15 @@ func BenchmarkTermValid(b *testing.B) {
 // its goroutines' stacks.
 func BenchmarkIdleElector(b *testing.B) {
 	const n = 1000
-	held := mem.New()
-	held.Put([]byte(`{"holderIdentity":"other","leaseDurationSeconds":60,"leaseTransitions":1,"epoch":5,"nonce":"n"}`))
 	for range b.N {
+		regs := make([]tenure.Register, n)
+		for i := range regs {
+			reg := mem.New()
+			reg.Put([]byte(`{"holderIdentity":"other","leaseDurationSeconds":60,"leaseTransitions":1,"epoch":5,"nonce":"n"}`))
+			regs[i] = reg
+		}
 		before := memory()
-		stop := runAll(b, n, func(int) tenure.Register { return plain{held} })
+		stop := runAll(b, n, func(i int) tenure.Register { return regs[i] })
 		time.Sleep(5 * time.Second) // two polls
 		after := memory()
 		b.ReportMetric(float64(after-before)/n, "B/elector")

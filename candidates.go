@@ -19,7 +19,8 @@ const candidatesPrefix = ".candidates/"
 const (
 	// announceEvery is how often an entry that says nothing new is written.
 	announceEvery = time.Minute
-	// announceRetry is how soon a failed announcement is tried again.
+	// announceRetry is how soon a failed announcement is tried again, and
+	// something new announced: some stores allow one write a second.
 	announceRetry = time.Second
 	// entryFresh is how old a live candidate's entry may be, by any clock.
 	entryFresh = 3 * time.Minute
@@ -101,49 +102,64 @@ func hostKey(host string) string {
 	return candidatesPrefix + "h." + safe
 }
 
-// announcer makes one candidate known, and tells the loop of the others.
+// announcer makes one candidate known, and tells the loop of the others. The
+// loop owns it; only announce runs beside the loop.
 type announcer struct {
 	e     *Elector
-	ctx   context.Context
+	busy  bool
 	knows bool
+	next  time.Duration // when to announce again, on the monotonic clock
+	last  time.Duration
+	state State
+	epoch int64
 }
 
-func (a *announcer) run() {
-	for {
-		wait := announceEvery
-		if err := a.announce(); err != nil && a.ctx.Err() == nil {
-			wait = announceRetry
-			a.e.opt.Logger.Debug("announcing the candidate failed", "lock", a.e.opt.Lock, "error", err)
-		}
-		timer, stop := a.e.clock.Timer(wait)
-		select {
-		case <-timer:
-		case <-a.e.notify:
-			stop()
-		case <-a.ctx.Done():
-			stop()
-			return
-		}
+// proceed announces what is new, and every minute, at most once a second.
+func (a *announcer) proceed(ctx context.Context, now time.Duration, status Status) {
+	if a.busy {
+		return
 	}
+	if status.State != a.state || status.Epoch != a.epoch {
+		a.next = min(a.next, a.last+announceRetry)
+	}
+	if now < a.next {
+		return
+	}
+	a.busy, a.last, a.state, a.epoch = true, now, status.State, status.Epoch
+	go a.announce(ctx, status)
 }
 
 // announce writes this candidate's entry, then reads everybody's.
-func (a *announcer) announce() error {
-	ctx, cancel := context.WithTimeout(a.ctx, a.e.set.d)
+func (a *announcer) announce(ctx context.Context, status Status) {
+	bounded, cancel := context.WithTimeout(ctx, a.e.set.d)
 	defer cancel()
-	all, err := a.exchange(ctx)
-	if err != nil {
-		if !a.knows {
-			a.e.send(a.ctx, event{kind: evPeers, peers: peers{conflict: fmt.Errorf("the other candidates' settings are not known yet: %w", err)}})
-		}
-		return err
+	ev := event{kind: evPeers}
+	all, err := a.exchange(bounded, status)
+	if ev.err = err; err == nil {
+		ev.peers = a.compare(all)
 	}
-	a.knows = true
-	a.e.send(a.ctx, event{kind: evPeers, peers: a.compare(all)})
-	return nil
+	a.e.send(ctx, ev)
 }
 
-func (a *announcer) exchange(ctx context.Context) ([]Candidate, error) {
+// announced takes the outcome. A candidate that has never seen the others'
+// settings does not contend; later failures change nothing.
+func (a *announcer) announced(now time.Duration, ev *event) {
+	a.busy = false
+	if ev.err == nil {
+		a.knows = true
+		a.next = now + announceEvery
+		return
+	}
+	a.next = now + announceRetry
+	a.e.logger.Debug("announcing the candidate failed", "error", ev.err)
+	if a.knows {
+		*ev = event{kind: evTick}
+		return
+	}
+	ev.peers.conflict = fmt.Errorf("tenure: the other candidates' settings are not known yet: %w", ev.err)
+}
+
+func (a *announcer) exchange(ctx context.Context, status Status) ([]Candidate, error) {
 	reg := a.e.opt.Register.(Siblinger).Sibling(hostKey(a.e.opt.Host))
 	const tries = 5
 	for try := range tries {
@@ -151,7 +167,7 @@ func (a *announcer) exchange(ctx context.Context) ([]Candidate, error) {
 		if err != nil && !errors.Is(err, ErrNotExist) && !errors.Is(err, ErrValueTooLarge) {
 			return nil, fmt.Errorf("tenure: reading the candidates of %q: %w", a.e.opt.Host, err)
 		}
-		entry := a.merge(parseEntry(value))
+		entry := a.merge(parseEntry(value), status)
 		out, err := json.Marshal(entry)
 		if err != nil {
 			return nil, fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
@@ -168,11 +184,10 @@ func (a *announcer) exchange(ctx context.Context) ([]Candidate, error) {
 
 // merge puts this candidate into its host's entry and drops those that have
 // not been heard of for long, by the host's own clock.
-func (a *announcer) merge(entry hostEntry) hostEntry {
+func (a *announcer) merge(entry hostEntry, status Status) hostEntry {
 	e := a.e
 	_, wall := e.clock.Quick()
 	now := time.Unix(0, wall).UTC()
-	status := e.Status()
 	mine := Candidate{
 		Identity: e.set.identity, Candidate: e.set.candidate, ClusterUID: e.set.clusterUID, Host: e.opt.Host,
 		State: status.State, Ready: status.Refused == nil,

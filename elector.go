@@ -35,7 +35,6 @@ type Elector struct {
 
 	events  chan event
 	updates chan durations // the newest Update, not taken yet
-	notify  chan struct{}  // the status has changed
 
 	mu      sync.Mutex
 	status  Status
@@ -65,7 +64,6 @@ func New(o Options) (*Elector, error) {
 		logger:  o.Logger.With("lock", o.Lock, "identity", set.identity),
 		events:  make(chan event, 1),
 		updates: make(chan durations, 1),
-		notify:  make(chan struct{}, 1),
 	}
 	e.status = Status{Identity: set.identity, State: StateStandby, Durations: set.public()}
 	return e, nil
@@ -103,8 +101,7 @@ func (e *Elector) Run(ctx context.Context, work Work) error {
 	defer helpers.Wait()
 	defer cancel()
 	if e.set.hasPeers {
-		a := &announcer{e: e, ctx: inner}
-		helpers.Go(a.run)
+		l.announcer = &announcer{e: e}
 	}
 	if w, ok := e.opt.Register.(Watcher); ok {
 		l.watch = make(chan Version, 1)
@@ -154,6 +151,8 @@ type loop struct {
 	term   *Term
 	cancel context.CancelFunc // of the request in flight
 	watch  chan Version
+
+	announcer *announcer // or nil
 }
 
 func (l *loop) run(ctx context.Context) error {
@@ -179,9 +178,18 @@ func (l *loop) run(ctx context.Context) error {
 			return l.state.result
 		}
 		mono, _ := e.clock.Quick()
+		if a := l.announcer; a != nil {
+			if a.proceed(l.ctx, mono, e.Status()); !a.busy {
+				wake = min(wake, a.next)
+			}
+		}
 		timer, giveUp := e.clock.Timer(max(wake-mono, 0))
 		select {
 		case ev = <-e.events:
+			if ev.kind == evPeers {
+				mono, _ := e.clock.Quick()
+				l.announcer.announced(mono, &ev)
+			}
 		case d := <-e.updates:
 			ev = event{kind: evUpdate, update: d}
 		case <-timer:
@@ -269,7 +277,7 @@ func (l *loop) request(a *action) {
 	}()
 }
 
-// publish updates the status, and tells the announcer and the watcher.
+// publish updates the status, and tells the watcher what was seen.
 func (l *loop) publish() {
 	e, s := l.e, l.state
 	next := Status{Identity: e.set.identity, State: s.publicState(), Refused: s.refused, Durations: s.set.public()}
@@ -277,19 +285,12 @@ func (l *loop) publish() {
 		next.Holder, next.Epoch = rec.HolderIdentity, rec.Epoch
 	}
 	e.mu.Lock()
-	changed := e.status.State != next.State || e.status.Epoch != next.Epoch
 	next.LastError, next.Failing = e.status.LastError, e.status.Failing
 	if s.failures == 0 && s.readFailures == 0 {
 		next.LastError, next.Failing = nil, time.Time{}
 	}
 	e.status = next
 	e.mu.Unlock()
-	if changed {
-		select {
-		case e.notify <- struct{}{}:
-		default:
-		}
-	}
 	if l.watch != nil && s.phase == standby && s.sight.kind != unseen {
 		select {
 		case l.watch <- s.sight.version:
@@ -360,6 +361,10 @@ func (e *Elector) logLine(ev Event) {
 	case EventOrdered:
 		log.Info("ordered to hand over", "epoch", ev.Epoch, "preferredHolder", ev.Holder)
 	case EventDamaged:
+		if errors.Is(ev.Err, ErrNotExist) {
+			log.Warn("there is no record: the lock is new, or was deleted and may still be held")
+			return
+		}
 		log.Warn("the record is damaged or a stranger's", "error", ev.Err)
 	case EventRefused:
 		log.Error("not contending", "error", ev.Err)

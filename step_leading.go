@@ -181,7 +181,7 @@ func (m *machine) lose() {
 	case held, stranger:
 		e.Holder = m.sight.rec.HolderIdentity
 	case released:
-		e.Err = errors.New("the record was released by somebody else")
+		e.Err = fmt.Errorf("the record was released by somebody else: %w", ErrNoLeader)
 	default:
 		e.Err = damage(&m.sight)
 	}
