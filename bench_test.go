@@ -64,23 +64,38 @@ func BenchmarkTermValid(b *testing.B) {
 	}
 }
 
+// polled is a register with everything that a file has: it lists candidates,
+// and cannot be watched.
+type polled struct {
+	tenure.Register
+	tenure.Siblinger
+	tenure.Lister
+}
+
 // BenchmarkIdleElector reports the memory of an elector that stands by, with
-// its goroutines' stacks.
+// its goroutines' stacks: one that polls, and one that watches as well.
 func BenchmarkIdleElector(b *testing.B) {
 	const n = 1000
-	for range b.N {
-		regs := make([]tenure.Register, n)
-		for i := range regs {
-			reg := mem.New()
-			reg.Put([]byte(`{"holderIdentity":"other","leaseDurationSeconds":60,"leaseTransitions":1,"epoch":5,"nonce":"n"}`))
-			regs[i] = reg
-		}
-		before := memory()
-		stop := runAll(b, n, func(i int) tenure.Register { return regs[i] })
-		time.Sleep(5 * time.Second) // two polls
-		after := memory()
-		b.ReportMetric(float64(after-before)/n, "B/elector")
-		stop()
+	for name, wrap := range map[string]func(*mem.Register) tenure.Register{
+		"polled":  func(r *mem.Register) tenure.Register { return polled{r, r, r} },
+		"watched": func(r *mem.Register) tenure.Register { return r },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for range b.N {
+				regs := make([]tenure.Register, n)
+				for i := range regs {
+					reg := mem.New()
+					reg.Put([]byte(`{"holderIdentity":"other","leaseDurationSeconds":60,"leaseTransitions":1,"epoch":5,"nonce":"n"}`))
+					regs[i] = wrap(reg)
+				}
+				before := memory()
+				stop := runAll(b, n, func(i int) tenure.Register { return regs[i] })
+				time.Sleep(5 * time.Second) // two polls
+				after := memory()
+				b.ReportMetric(float64(after-before)/n, "B/elector")
+				stop()
+			}
+		})
 	}
 }
 

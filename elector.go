@@ -97,15 +97,9 @@ func (e *Elector) Run(ctx context.Context, work Work) error {
 	}()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &loop{e: e, ctx: inner, work: work, parent: ctx}
-	var helpers sync.WaitGroup
-	defer helpers.Wait()
 	defer cancel()
 	if e.set.hasPeers {
 		l.announcer = &announcer{e: e}
-	}
-	if w, ok := e.opt.Register.(Watcher); ok {
-		l.watch = make(chan Version, 1)
-		helpers.Go(func() { e.watch(inner, w, l.watch) })
 	}
 	return l.run(ctx)
 }
@@ -150,8 +144,9 @@ type loop struct {
 	state  *state
 	term   *Term
 	cancel context.CancelFunc // of the request in flight
-	watch  chan Version
 
+	watching  bool // a watch is in flight
+	watchAt   time.Duration
 	announcer *announcer // or nil
 }
 
@@ -183,12 +178,17 @@ func (l *loop) run(ctx context.Context) error {
 				wake = min(wake, a.next)
 			}
 		}
+		wake = min(wake, l.watch(mono))
 		timer, giveUp := e.clock.Timer(max(wake-mono, 0))
 		select {
 		case ev = <-e.events:
-			if ev.kind == evPeers {
-				mono, _ := e.clock.Quick()
+			mono, _ := e.clock.Quick()
+			switch ev.kind {
+			case evPeers:
 				l.announcer.announced(mono, &ev)
+			case evPoke:
+				l.watched(mono, &ev)
+			default:
 			}
 		case d := <-e.updates:
 			ev = event{kind: evUpdate, update: d}
@@ -261,7 +261,10 @@ func (l *loop) request(a *action) {
 		ev := event{kind: evAnswer, op: op}
 		switch kind {
 		case actRead:
-			ev.value, ev.version, ev.err = e.opt.Register.Read(ctx)
+			value, ev.version, ev.err = e.opt.Register.Read(ctx)
+			if ev.version == "" || ev.version != version {
+				ev.parsed = parse(value, ev.err)
+			}
 		case actWrite:
 			ev.version, ev.err = e.opt.Register.Write(ctx, value, version)
 		case actTime:
@@ -277,7 +280,7 @@ func (l *loop) request(a *action) {
 	}()
 }
 
-// publish updates the status, and tells the watcher what was seen.
+// publish updates the status.
 func (l *loop) publish() {
 	e, s := l.e, l.state
 	next := Status{Identity: e.set.identity, State: s.publicState(), Refused: s.refused, Durations: s.set.public()}
@@ -291,42 +294,43 @@ func (l *loop) publish() {
 	}
 	e.status = next
 	e.mu.Unlock()
-	if l.watch != nil && s.phase == standby && s.sight.kind != unseen {
-		select {
-		case l.watch <- s.sight.version:
-		default:
-		}
+}
+
+// watch has the store tell when the record of a standby may have changed. A
+// poll is still made every period, so a watch that fails costs time only.
+// It returns when to call it again.
+func (l *loop) watch(now time.Duration) time.Duration {
+	w, ok := l.e.opt.Register.(Watcher)
+	switch {
+	case !ok || l.watching || l.state.phase != standby || l.state.sight.kind == unseen:
+		return never
+	case now < l.watchAt:
+		return l.watchAt
+	}
+	l.watching = true
+	version := l.state.sight.version
+	go func() {
+		err := w.Watch(l.ctx, version)
+		l.e.send(l.ctx, event{kind: evPoke, err: err})
+	}()
+	return never
+}
+
+// watched takes the outcome of a watch: a reason to poll, or nothing.
+func (l *loop) watched(now time.Duration, ev *event) {
+	l.watching, l.watchAt = false, now+watchPause
+	if ev.err != nil {
+		l.watchAt = now + watchRetry
+		*ev = event{kind: evTick}
 	}
 }
 
-// watch pokes the loop when the store says that the record may have changed.
-func (e *Elector) watch(ctx context.Context, w Watcher, from chan Version) {
-	for {
-		var version Version
-		select {
-		case version = <-from:
-		case <-ctx.Done():
-			return
-		}
-		err := w.Watch(ctx, version)
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			e.send(ctx, event{kind: evPoke})
-		}
-		timer, stop := e.clock.Timer(watchPause)
-		select {
-		case <-timer:
-		case <-ctx.Done():
-			stop()
-			return
-		}
-	}
-}
-
-// watchPause keeps a watch that returns at once from becoming a hot loop.
-const watchPause = 50 * time.Millisecond
+const (
+	// watchPause keeps a watch that returns at once from becoming a hot loop.
+	watchPause = 50 * time.Millisecond
+	// watchRetry is how soon a watch that failed is tried again.
+	watchRetry = time.Second
+)
 
 // log reports an event to whoever wants to know.
 func (e *Elector) log(ev Event) {

@@ -97,7 +97,7 @@ func TestClassify(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := machine{state: tt.past}
-			if got := m.classify([]byte(tt.value), "v", tt.err); got.kind != tt.want {
+			if got := m.classify(parse([]byte(tt.value), tt.err), "v"); got.kind != tt.want {
 				t.Errorf("kind is %d, want %d (%v)", got.kind, tt.want, got.why)
 			}
 		})

@@ -47,21 +47,34 @@ func (s *sighting) stamp() time.Time {
 	return s.rec.RenewTime
 }
 
+// parsed is a value that was read, before it is known what it means here.
+type parsed struct {
+	rec *Record
+	err error
+	sum [sha256.Size]byte
+}
+
+// parse reads what the answer to a read carried. It depends on nothing else, so
+// the request's own goroutine does it.
+func parse(value []byte, err error) *parsed {
+	p := &parsed{err: err, sum: sha256.Sum256(value)}
+	if err == nil {
+		p.rec, p.err = ParseRecord(value)
+	}
+	if mutated(emptyObjectReleased) && string(bytes.TrimSpace(value)) == "{}" {
+		p.rec, p.err = &Record{}, nil
+	}
+	return p
+}
+
 // classify says what the answer to a read means. It trusts nothing: what is not
 // known to be released, held or a stranger's is unreadable, and waited out.
-func (m *machine) classify(value []byte, version Version, err error) sighting {
+func (m *machine) classify(p *parsed, version Version) sighting {
+	rec, err := p.rec, p.err
 	if errors.Is(err, ErrNotExist) {
 		return sighting{kind: absent}
 	}
-	s := sighting{kind: unreadable, version: version, why: err, sum: sha256.Sum256(value)}
-	if err != nil { // ErrValueTooLarge
-		return s
-	}
-	rec, err := ParseRecord(value)
-	if mutated(emptyObjectReleased) && string(bytes.TrimSpace(value)) == "{}" {
-		s.kind, s.rec = released, &Record{}
-		return s
-	}
+	s := sighting{kind: unreadable, version: version, sum: p.sum}
 	switch {
 	case errors.Is(err, errForeign):
 		s.kind, s.rec, s.d = stranger, rec, rec.LeaseDuration
@@ -77,6 +90,8 @@ func (m *machine) classify(value []byte, version Version, err error) sighting {
 	switch {
 	case rec.Epoch > MaxPlausibleEpoch || rec.LeaseTransitions > MaxPlausibleEpoch:
 		s.kind, s.why = implausible, fmt.Errorf("%w: epoch is %d", ErrImplausibleEpoch, rec.Epoch)
+	case mutated(emptyObjectReleased) && rec.Nonce == "":
+		s.kind = released
 	case m.lineage != "" && rec.Lineage != m.lineage:
 		s.why = fmt.Errorf("tenure: the record is of lineage %q, not of %q: it was made anew, or is another lock's", rec.Lineage, m.lineage)
 	case rec.Epoch < m.highest:

@@ -142,7 +142,7 @@ type event struct {
 	kind   eventKind
 
 	op      uint64
-	value   []byte
+	parsed  *parsed // of a read that was answered with another version
 	version Version
 	err     error
 	unix    int64
@@ -319,7 +319,7 @@ func (m *machine) begin(kind opKind, att attempt, value []byte) {
 	a := action{op: m.lastOp, kind: actWrite, value: value, version: att.base, timeout: m.set.timeout()}
 	switch kind {
 	case opRead:
-		a.kind = actRead
+		a.kind, a.version = actRead, m.sight.version
 	case opTime:
 		a.kind = actTime
 	default:

@@ -233,7 +233,7 @@ func (m *machine) onRead(op operation) {
 	if before != "" && m.ev.version == before {
 		m.forget() // nothing has changed; the value need not be read again
 	} else {
-		m.see(m.classify(m.ev.value, m.ev.version, m.ev.err), arrived)
+		m.see(m.classify(m.ev.parsed, m.ev.version), arrived)
 	}
 	switch m.phase {
 	case standby:

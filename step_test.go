@@ -81,7 +81,7 @@ const freeRecord = `{"holderIdentity":"","leaseDurationSeconds":10,"leaseTransit
 func acquiring(t *testing.T) *walk {
 	w := newWalk(t).send(event{kind: evTick})
 	w.need(actRead)
-	w.answer(event{value: []byte(freeRecord), version: "v1"})
+	w.answer(event{parsed: parse([]byte(freeRecord), nil), version: "v1"})
 	w.need(actWrite)
 	return w
 }
@@ -136,7 +136,7 @@ func TestSuspendedLeaderStops(t *testing.T) {
 func TestSuspendedStandbyWaitsOn(t *testing.T) {
 	w := newWalk(t).send(event{kind: evTick})
 	held := `{"holderIdentity":"x","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":5,"nonce":"n"}`
-	w.answer(event{value: []byte(held), version: "v1"})
+	w.answer(event{parsed: parse([]byte(held), nil), version: "v1"})
 	w.now.Boot += time.Hour
 	w.now.Wall += int64(time.Hour)
 	w.after(3 * time.Second).send(event{kind: evTick})

@@ -60,7 +60,7 @@ func Look(ctx context.Context, reg Register) (*View, error) {
 		return nil, fmt.Errorf("tenure: reading the record: %w", err)
 	}
 	var m machine // without a past: no lineage and no epoch is known
-	s := m.classify(value, version, err)
+	s := m.classify(parse(value, err), version)
 	v := &View{Record: s.rec, Version: version, Why: s.why}
 	switch s.kind {
 	case absent:
