@@ -8,4 +8,12 @@ require (
 	tenure.dev v0.0.0
 )
 
-require github.com/inconshreveable/mousetrap v1.1.0 // indirect
+require (
+	golang.org/x/sys v0.26.0 // indirect
+	golang.org/x/tools v0.26.0 // indirect
+)
+
+require (
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/rogpeppe/go-internal v1.16.0
+)
