@@ -126,7 +126,7 @@ func (m *machine) retakes() bool {
 	if mutated(ownNonceAfterD) {
 		return true
 	}
-	d := a.rec.LeaseDuration
+	d := m.set.valid(a.rec.LeaseDuration)
 	return m.now.AtLeast(a.sent) < d && time.Duration(m.now.Wall-a.sent.Wall) < d
 }
 
