@@ -59,6 +59,7 @@ func describe(name string, v *tenure.View, o tenure.Options, now time.Time) lock
 		d.TakeoverSeconds = seconds(known.Failover)
 	case tenure.RecordReleased:
 		d.TakeoverSeconds = seconds(known.Period)
+	case tenure.RecordImplausible: // nobody takes it
 	default:
 		d.TakeoverSeconds = seconds(known.FirstStart)
 	}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -326,4 +327,24 @@ func TestUnwritableStore(t *testing.T) {
 	if code := a.exit(10 * time.Second); code != 0 {
 		t.Errorf("tenure exits with %d once the store answers, want 0", code)
 	}
+}
+
+// TestForcedRelease: a lock is taken from a leader that lives. It stops in
+// time, and its next term has a higher epoch.
+func TestForcedRelease(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "?ttl=2s")
+	l.create()
+	l.start("a", "--", "beat", "-stubborn", l.log)
+	first := l.leader(1, 5*time.Second)
+	begin := monotonic()
+	force := exec.Command("tenure", "release", "--yes", "--lock", l.url(), "--force", strconv.FormatInt(first.epoch, 10))
+	if out, err := force.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	second := l.leader(2, 10*time.Second)
+	if d := since(begin, second.first); d < 3*time.Second {
+		t.Errorf("another command ran after %v, want the wait of 1.5 ttl = 3s first", d)
+	}
+	l.check()
 }

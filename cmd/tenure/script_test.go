@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,18 +50,27 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// waitFor waits until a file holds a text: waitfor FILE TEXT.
+// waitFor waits until a file, or one in a folder, holds a text: waitfor FILE TEXT.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: waitfor FILE TEXT")
 	}
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		b, err := os.ReadFile(ts.MkAbs(args[0]))
-		if err == nil && strings.Contains(string(b), args[1]) {
+		if holds(ts.MkAbs(args[0]), args[1]) {
 			return
 		}
 	}
 	ts.Fatalf("%s never held %q", args[0], args[1])
+}
+
+func holds(path, text string) bool {
+	found := false
+	_ = filepath.WalkDir(path, func(p string, _ fs.DirEntry, err error) error {
+		b, _ := os.ReadFile(p)
+		found = found || strings.Contains(string(b), text)
+		return err
+	})
+	return found
 }
 
 // fill makes a file of a size: fill FILE BYTES.

@@ -71,6 +71,9 @@ func (a *app) status(ctx context.Context, f *lockFlags) error {
 		doc.CandidatesProblem = message(err)
 	}
 	for _, c := range all {
+		if r := v.Record; v.State == tenure.RecordHeld && c.Identity == r.HolderIdentity && c.ClusterUID == r.ClusterUID && c.State == tenure.StateStandby {
+			c.State = tenure.StateLeading // the record knows better than an entry written just before
+		}
 		doc.Candidates = append(doc.Candidates, candidateDoc{c, seconds(now.Sub(c.Time)), c.Live(now)})
 	}
 	slices.SortFunc(doc.Candidates, func(a, b candidateDoc) int {

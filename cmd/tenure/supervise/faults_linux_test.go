@@ -6,6 +6,7 @@ package supervise
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -188,6 +189,44 @@ func TestWatchdogFrozen(t *testing.T) {
 	none(t, mark)
 	if spare := last - lastBeat(file); spare < 0 {
 		t.Errorf("a beat %v after the deadline", time.Duration(-spare))
+	}
+}
+
+// A watchdog that nothing wakes is killed, and the command without it.
+func TestWatchdogStuck(t *testing.T) {
+	file, mark := filepath.Join(t.TempDir(), "beats"), newMark(t)
+	p := mustStart(t, specFor(mark, "tree "+file, time.Minute))
+	waitFor(func() bool { return len(beaters(file)) == 4 })
+	runtime.LockOSThread() // the tracer is a thread
+	defer runtime.UnlockOSThread()
+	pid := p.watchdog.Process.Pid
+	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(task.Name())
+		if err := syscall.PtraceAttach(tid); err != nil {
+			t.Fatal(err)
+		}
+		// Not cleared up if it fails: the tracer's end lets go.
+		if _, err := syscall.Wait4(tid, nil, syscall.WALL, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fault := bootNow()
+	p.Kill()
+	for _, task := range tasks {
+		if tid, _ := strconv.Atoi(task.Name()); tid != pid {
+			syscall.Wait4(tid, nil, syscall.WALL, nil)
+		}
+	}
+	if r := p.Wait(); r.Cause != Killed || r.ExitCode() != 137 {
+		t.Errorf("got %+v", r)
+	}
+	none(t, mark)
+	if late := time.Duration(lastBeat(file) - fault); late > testMargin/4+promptly {
+		t.Errorf("the last beat was %v after Kill", late)
 	}
 }
 

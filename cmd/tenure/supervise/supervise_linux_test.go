@@ -146,7 +146,7 @@ func TestWhatTheCommandInherits(t *testing.T) {
 	}
 	defer syscall.Close(leak)
 	s := shell(newMark(t), `echo "dir $PWD"; echo "epoch $TENURE_EPOCH"; echo "raw $RAW"; echo "arg $1"; env | grep ^`+marker+`
-		echo files; ls /proc/$$/fd; echo end; grep SigIgn /proc/$$/status; grep SigBlk /proc/$$/status; echo nice $(nice); ps -o pgid= -p $$ | tr -d ' ' | sed 's/^/group /'; echo pid $$`)
+		echo files; ls /proc/$$/fd; echo end; grep -E "Sig(Ign|Blk)" /proc/self/status; echo nice $(nice); ps -o pgid= -p $$ | tr -d ' ' | sed 's/^/group /'; echo pid $$`)
 	s.Dir = t.TempDir()
 	s.Stdin, s.Stdout = in, out
 	s.Argv = append(s.Argv, "sh", "a\xffb")
@@ -159,7 +159,7 @@ func TestWhatTheCommandInherits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := exec.Command("sh", "-c", "grep SigIgn /proc/$$/status; grep SigBlk /proc/$$/status; echo nice $(nice)").Output()
+	status, err := exec.Command("sh", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status; echo nice $(nice)").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
