@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,10 +59,10 @@ func TestLostAnswersCostNoTerm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scenario(t, func(t *testing.T, b *bench) {
 				a := b.start("a", func(o *tenure.Options) { o.Once = true })
-				n := 0
+				var n atomic.Int64
 				a.hook.set(func(h *hooked) {
 					h.afterWrite = func(ctx context.Context, _ []byte, err error) error {
-						if n++; err == nil && n%2 == 0 {
+						if n.Add(1)%2 == 0 && err == nil {
 							return lose(ctx)
 						}
 						return err
@@ -158,22 +159,23 @@ func TestWaitCountsFromArrival(t *testing.T) {
 		b.leads("a", firstStart)
 		s := b.start("s", nil)
 		time.Sleep(5 * time.Second)
-		var sent time.Time
-		cut := false
+		var sent atomic.Pointer[time.Time]
+		var cut atomic.Bool
 		s.hook.set(func(h *hooked) {
 			h.beforeRead = func(ctx context.Context) error {
-				if !cut {
-					sent = time.Now()
+				if !cut.Load() {
+					now := time.Now()
+					sent.Store(&now)
 					time.Sleep(2 * time.Second) // on its way to the store
 				}
 				return nil
 			}
 		})
-		b.await("a slow poll begins", 10*time.Second, func() bool { return !sent.IsZero() && time.Since(sent) < 20*time.Millisecond })
-		start := sent
+		b.await("a slow poll begins", 10*time.Second, func() bool { at := sent.Load(); return at != nil && time.Since(*at) < 20*time.Millisecond })
+		start := *sent.Load()
 		_, w := a.hook.count()
 		b.await("a renewal", 3*time.Second, func() bool { _, now := a.hook.count(); return now > w })
-		cut = true
+		cut.Store(true)
 		a.cut()
 		b.leads("s", 30*time.Second)
 		if since := time.Since(start); since < 12*time.Second {
@@ -247,10 +249,11 @@ func TestUnreachableStoreEndsTheTerm(t *testing.T) {
 				renewed := l.term.Deadline().Add(-9850 * time.Millisecond)
 				a.hook.set(hook)
 				time.Sleep(15 * time.Second)
-				if l.cause != tenure.ErrRenewDeadline {
-					t.Errorf("the cause is %v, want %v", l.cause, tenure.ErrRenewDeadline)
+				stopped, _, cause := b.past(l)
+				if cause != tenure.ErrRenewDeadline {
+					t.Errorf("the cause is %v, want %v", cause, tenure.ErrRenewDeadline)
 				}
-				if at := l.stopped.Sub(renewed); at != 6500*time.Millisecond {
+				if at := stopped.Sub(renewed); at != 6500*time.Millisecond {
 					t.Errorf("the work's context ended %v after the last renewal, want R = 6.5s", at)
 				}
 				if l.term.Valid() {
@@ -273,7 +276,7 @@ func TestUnreachableStoreEndsTheTerm(t *testing.T) {
 
 func TestReleaseWaitsForTheWork(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
-		b.drain = 20 * time.Second // longer than D: the term is renewed meanwhile
+		b.drain.Store(int64(20 * time.Second)) // longer than D: the term is renewed meanwhile
 		a := b.start("a", nil)
 		b.leads("a", firstStart)
 		first := b.leader()
@@ -281,17 +284,17 @@ func TestReleaseWaitsForTheWork(t *testing.T) {
 		time.Sleep(time.Second)
 		a.stop()
 		b.leads("s", 20*time.Second+2100*time.Millisecond)
-		if first.ended.IsZero() {
+		if _, ended, _ := b.past(first); ended.IsZero() {
 			t.Error("the lock was released before the work had ended (I7)")
 		}
-		b.drain = 0
+		b.drain.Store(int64(0))
 		b.end(a, s)
 	})
 }
 
 func TestDrainIsBounded(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
-		b.drain = 5 * time.Minute
+		b.drain.Store(int64(5 * time.Minute))
 		a := b.start("a", func(o *tenure.Options) { o.Drain = 10 * time.Second })
 		b.leads("a", firstStart)
 		s := b.start("s", nil)
@@ -301,7 +304,7 @@ func TestDrainIsBounded(t *testing.T) {
 		if took < 10*time.Second {
 			t.Errorf("another led after %v although the work still drained", took)
 		}
-		b.drain = 0
+		b.drain.Store(int64(0))
 		b.end(a, s)
 	})
 }
@@ -453,10 +456,12 @@ func TestDurationIsFixedForATerm(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		b.leads("s", 20*time.Second)
 		b.end(a, s)
-		a = b.start("a", func(o *tenure.Options) { o.LeaseDuration = 30 * time.Second })
-		if err := a.Update(6*time.Second, 0, 0); err != nil {
-			t.Fatal(err)
+		b.prepare = func(e *tenure.Elector) {
+			if err := e.Update(6*time.Second, 0, 0); err != nil {
+				t.Error(err)
+			}
 		}
+		a = b.start("a", func(o *tenure.Options) { o.LeaseDuration = 30 * time.Second })
 		b.leads("a", 5*time.Second)
 		if d := b.record().LeaseDuration; d != 6*time.Second {
 			t.Errorf("D is %v in the next term, want 6s", d)

@@ -155,6 +155,11 @@ func (l *loop) run(ctx context.Context) error {
 	l.state = &state{set: e.set, next: e.set.durations, longest: e.set.d}
 	stop := ctx.Done()
 	ev := event{kind: evTick}
+	select { // an Update made before Run rules the first term too
+	case d := <-e.updates:
+		ev = event{kind: evUpdate, update: d}
+	default:
+	}
 	for {
 		ev.now = e.clock.Read()
 		ev.nonce = [2]uint64{e.rand.Uint64(), e.rand.Uint64()}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,8 +96,10 @@ type bench struct {
 	t   *testing.T
 	mem *mem.Register
 	reg tenure.Register
+	// prepare, when set, is called with each elector before it runs.
+	prepare func(*tenure.Elector)
 	// drain is how long the work takes to end.
-	drain time.Duration
+	drain atomic.Int64
 
 	mu     sync.Mutex
 	events map[string][]tenure.Event
@@ -142,6 +145,9 @@ func (b *bench) start(identity string, change func(*tenure.Options)) *candidate 
 		b.t.Fatal(err)
 	}
 	c.Elector = e
+	if b.prepare != nil {
+		b.prepare(e)
+	}
 	ctx, cancel := context.WithCancel(b.t.Context())
 	c.stop = cancel
 	go func() { c.done <- e.Run(ctx, b.work(identity)) }()
@@ -164,7 +170,7 @@ func (b *bench) work(identity string) tenure.Work {
 		b.mu.Unlock()
 		<-ctx.Done()
 		stopped := time.Now()
-		time.Sleep(b.drain)
+		time.Sleep(time.Duration(b.drain.Load()))
 		b.mu.Lock()
 		entry.ended = time.Now()
 		entry.stopped, entry.cause = stopped, context.Cause(ctx)
@@ -254,4 +260,11 @@ func (b *bench) leaderCount() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.terms)
+}
+
+// past returns what is known of a term.
+func (b *bench) past(l *termLog) (stopped, ended time.Time, cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return l.stopped, l.ended, l.cause
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,9 +46,8 @@ func TestLeaderThatStoppedLeadsAgainWhenTheStoreIsBack(t *testing.T) {
 		first := b.leader()
 		a.cut()
 		b.await("the work stops", 8*time.Second, func() bool {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return !first.stopped.IsZero()
+			stopped, _, _ := b.past(first)
+			return !stopped.IsZero()
 		})
 		a.hook.set(func(h *hooked) { h.beforeRead, h.beforeWrite = nil, nil })
 		b.await("a second term", 4*time.Second, func() bool { return b.leaderCount() == 2 })
@@ -60,10 +60,10 @@ func TestLeaderThatStoppedLeadsAgainWhenTheStoreIsBack(t *testing.T) {
 func TestOwnNonceIsRetakenWithinD(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
 		b.mem.Put([]byte(`{"holderIdentity":"","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":5,"nonce":"n"}`))
-		lost := 0
+		var lost atomic.Int64
 		a := b.start("a", func(o *tenure.Options) {
 			o.Register.(*hooked).afterWrite = func(_ context.Context, _ []byte, err error) error {
-				if lost++; lost <= 2 {
+				if lost.Add(1) <= 2 {
 					return errLost
 				}
 				return err
@@ -82,7 +82,7 @@ func TestOwnNonceIsNoEvidenceAfterD(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
 		a := b.start("a", nil)
 		b.leads("a", firstStart)
-		b.drain = 5 * time.Second // so that the term ends without a release
+		b.drain.Store(int64(5 * time.Second)) // so that the term ends without a release
 		s := b.start("s", nil)
 		time.Sleep(5 * time.Second)
 		a.cut()
@@ -130,26 +130,26 @@ func TestNonceWithoutItsHolderIsNotOurs(t *testing.T) {
 func TestLostAcquisitionIsNotLedFromARead(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
 		a := b.start("a", nil)
-		n := 0
+		var n atomic.Int64
 		a.hook.set(func(h *hooked) {
 			h.beforeWrite = func(_ context.Context, value []byte) error {
 				if strings.Contains(string(value), `"holderIdentity":"a"`) {
-					if n++; n > 1 {
+					if n.Add(1) > 1 {
 						return errors.New("no more writes")
 					}
 				}
 				return nil
 			}
 			h.afterWrite = func(_ context.Context, _ []byte, err error) error {
-				if n > 0 {
+				if n.Load() > 0 {
 					return errLost
 				}
 				return err
 			}
 		})
 		time.Sleep(time.Minute)
-		if n < 2 {
-			t.Fatalf("%d acquisitions were tried, want more than 1", n)
+		if n.Load() < 2 {
+			t.Fatalf("%d acquisitions were tried, want more than 1", n.Load())
 		}
 		if b.leaderCount() != 0 {
 			t.Error("it led without the answer to a write of its own")
