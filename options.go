@@ -267,3 +267,13 @@ func badIdentity(s string) string {
 	}
 	return ""
 }
+
+// Options returns options for the lock, with what its URL says about the
+// election.
+func (l *Lock) Options() Options {
+	return Options{
+		Register: l.Register, Lock: l.Name, Identity: l.Settings.Identity,
+		LeaseDuration: l.Settings.LeaseDuration, RenewDeadline: l.Settings.RenewDeadline,
+		Period: l.Settings.Period, MaxLeaseDuration: l.Settings.MaxLeaseDuration,
+	}
+}
