@@ -30,9 +30,9 @@
 //
 // "The command" is the main process and every descendant, also those that left
 // its process group or session: the watchdog and tenure are child subreapers,
-// so on Linux orphans come to them and /proc names the rest. A main process that exits by
-// itself takes its descendants with it. A daemon that it left behind would go
-// on working after the lock is released.
+// so on Linux orphans come to them and /proc names the rest. A main process that
+// exits by itself takes its descendants with it: a daemon that it left behind
+// would go on working after the lock is released.
 //
 // # What may survive
 //

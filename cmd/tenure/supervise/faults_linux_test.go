@@ -4,9 +4,10 @@
 package supervise
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -192,41 +193,22 @@ func TestWatchdogFrozen(t *testing.T) {
 	}
 }
 
-// A watchdog that nothing wakes is killed, and the command without it.
-func TestWatchdogStuck(t *testing.T) {
-	file, mark := filepath.Join(t.TempDir(), "beats"), newMark(t)
-	p := mustStart(t, specFor(mark, "tree "+file, time.Minute))
-	waitFor(func() bool { return len(beaters(file)) == 4 })
-	runtime.LockOSThread() // the tracer is a thread
-	defer runtime.UnlockOSThread()
-	pid := p.watchdog.Process.Pid
-	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
-	if err != nil {
-		t.Fatal(err)
+// A watchdog that does nothing at all is killed, and Start does not hang.
+func TestWatchdogHangs(t *testing.T) {
+	t.Setenv(hangVar, "1")
+	mark := newMark(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Start(ctx, shell(mark, "exit 0")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want DeadlineExceeded", err)
 	}
-	for _, task := range tasks {
-		tid, _ := strconv.Atoi(task.Name())
-		if err := syscall.PtraceAttach(tid); err != nil {
-			t.Fatal(err)
-		}
-		// Not cleared up if it fails: the tracer's end lets go.
-		if _, err := syscall.Wait4(tid, nil, syscall.WALL, nil); err != nil {
-			t.Fatal(err)
-		}
+	s := shell(mark, "exit 0")
+	s.Deadline = time.Now().Add(2 * testMargin)
+	if _, err := Start(t.Context(), s); !errors.Is(err, ErrDeadline) {
+		t.Errorf("got %v, want ErrDeadline", err)
 	}
-	fault := bootNow()
-	p.Kill()
-	for _, task := range tasks {
-		if tid, _ := strconv.Atoi(task.Name()); tid != pid {
-			syscall.Wait4(tid, nil, syscall.WALL, nil)
-		}
-	}
-	if r := p.Wait(); r.Cause != Killed || r.ExitCode() != 137 {
-		t.Errorf("got %+v", r)
-	}
-	none(t, mark)
-	if late := time.Duration(lastBeat(file) - fault); late > testMargin/4+promptly {
-		t.Errorf("the last beat was %v after Kill", late)
+	if late := time.Since(s.Deadline); late > 0 {
+		t.Errorf("Start returned %v after the deadline", late)
 	}
 }
 

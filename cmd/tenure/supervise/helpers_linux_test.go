@@ -30,6 +30,7 @@ import (
 const (
 	roleVar    = "SUPERVISE_TEST_ROLE"    // what to be, with its arguments
 	markVar    = "SUPERVISE_TEST_MARK"    // in every process of a test
+	hangVar    = "SUPERVISE_TEST_HANG"    // a watchdog that does nothing
 	standInVar = "SUPERVISE_TEST_STANDIN" // what a stand-in does
 )
 
@@ -41,6 +42,9 @@ func init() {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(marker) != "" && os.Getenv(hangVar) != "" {
+		time.Sleep(time.Minute)
+	}
 	Watchdog()
 	if role := strings.Fields(os.Getenv(roleVar)); len(role) > 0 {
 		play(role[0], role[1:])

@@ -180,8 +180,9 @@ func TestSignalReachesTheGroup(t *testing.T) {
 	dir := t.TempDir()
 	mark := newMark(t)
 	p := mustStart(t, shell(mark, fmt.Sprintf(`
+		trap 'wait; exit 5' TERM
 		sh -c 'trap "echo > %[1]s/inner; exit" TERM; echo > %[1]s/ready; while :; do sleep 0.01; done' &
-		trap 'wait; exit 5' TERM; while :; do sleep 0.01; done`, dir)))
+		while :; do sleep 0.01; done`, dir)))
 	waitFor(exists(dir + "/ready"))
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
