@@ -7,5 +7,5 @@
 // it but tests; README.md says what the model covers.
 //
 //	go test ./test/model                        small enough for every change
-//	TENURE_MODEL=large go test ./test/model -v  twice 7 GB of memory
+//	TENURE_MODEL=large go test ./test/model -v  minutes, up to twice 4 GB of memory
 package model
