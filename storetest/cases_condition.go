@@ -112,11 +112,9 @@ var conditionCases = []testCase{
 			_, _, err := p.read()
 			mustBeOnly(t, "read of an empty register", err, tenure.ErrNotExist)
 			version := p.mustWrite("1", "")
-			_, err = p.write("2", "")
-			mustBeOnly(t, "create of an existing register", err, tenure.ErrConflict)
+			mustBeOnly(t, "create of an existing register", p.refusal("2", ""), tenure.ErrConflict)
 			p.mustWrite("2", version)
-			_, err = p.write("3", version)
-			mustBeOnly(t, "write at an old version", err, tenure.ErrConflict)
+			mustBeOnly(t, "write at an old version", p.refusal("3", version), tenure.ErrConflict)
 		},
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"tenure.dev"
@@ -149,10 +150,13 @@ var optionalCases = []testCase{
 			w := watcher(t, p)
 			version := p.mustWrite("1", "")
 			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var over atomic.Bool // for a Watch that returns nil for ever
+			defer over.Store(true)
 			ended := make(chan error, 1)
 			go func() {
 				var err error
-				for err == nil { // it may return early
+				for err == nil && !over.Load() { // it may return early
 					err = w.Watch(ctx, version)
 				}
 				ended <- err

@@ -100,7 +100,7 @@ func (p *probe) write(text string, old tenure.Version) (tenure.Version, error) {
 		last = err
 		got, version, err := p.read()
 		switch {
-		case err != nil && !errors.Is(err, tenure.ErrNotExist):
+		case !answered(err):
 			return "", err
 		case err == nil && version != old && got == text:
 			return version, nil
@@ -134,15 +134,20 @@ func (p *probe) mustWrite(text string, old tenure.Version) tenure.Version {
 	return version
 }
 
+// refusal returns the store's answer to a write with a version that the register
+// does not have. Such a write does nothing, so it may be repeated.
+func (p *probe) refusal(text string, old tenure.Version) (err error) {
+	for n := 0; ; n++ {
+		if _, err = p.writeOnce(text, old); answered(err) || !p.again(n) {
+			return err
+		}
+	}
+}
+
 // mustConflict writes with a version that the register does not have.
 func (p *probe) mustConflict(text string, old tenure.Version) {
 	p.t.Helper()
-	var err error
-	for n := 0; ; n++ {
-		if _, err = p.writeOnce(text, old); answered(err) || !p.again(n) {
-			break
-		}
-	}
+	err := p.refusal(text, old)
 	switch {
 	case err == nil:
 		p.t.Fatalf("write %.40q at version %q, which the register does not have, succeeded; want ErrConflict", text, old)

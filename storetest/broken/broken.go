@@ -9,12 +9,13 @@ package broken
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"tenure.dev"
 	"tenure.dev/store/mem"
+	"tenure.dev/storetest"
 )
 
 // A Store is one way to be broken, or sound.
@@ -80,7 +81,7 @@ type clocked struct{ *mem.Register }
 func (clocked) Now(ctx context.Context) (time.Time, error) { return time.Now(), ctx.Err() }
 
 // errLost is what a client says about a connection that broke.
-var errLost = errors.New("the connection was closed before the answer")
+var errLost = fmt.Errorf("the connection was closed before the answer: %w", storetest.ErrInjected)
 
 type appliesThenErrors struct {
 	*mem.Register

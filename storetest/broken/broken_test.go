@@ -77,8 +77,7 @@ func TestBrokenFail(t *testing.T) {
 // may as well test nothing.
 func TestEveryCaseFindsSomething(t *testing.T) {
 	found := map[string]bool{
-		// These two are what a store does at all; a store without them fails
-		// everything.
+		// What a store does at all: one that does not do it fails everything.
 		"write-current": true,
 	}
 	for _, s := range broken.Stores() {
@@ -95,5 +94,30 @@ func TestEveryCaseFindsSomething(t *testing.T) {
 		if !slices.Contains(slices.Collect(storetest.Cases()), name) {
 			t.Errorf("there is no case %q", name)
 		}
+	}
+}
+
+// TestBrokenFailBehindFaults proves that the room which histories leave for
+// writes without an answer hides no fault of the store.
+func TestBrokenFailBehindFaults(t *testing.T) {
+	for _, s := range broken.Stores() {
+		if !slices.Contains(s.Fails, "history") {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			h := harness(t, s)
+			h.New = func(t storetest.T) tenure.Register {
+				a, _ := s.Open()
+				f := storetest.NewFaulty(a, storetest.Faults{Before: 0.03, After: 0.05, Late: 0.03, Delay: 100 * time.Microsecond}, 1)
+				t.Cleanup(f.Wait)
+				return f
+			}
+			for _, r := range storetest.Check(t.Context(), h, "history") {
+				if !r.Failed {
+					t.Errorf("%s passed a store that is broken: %s\nlog: %s", r.Case, s.Trap, r.Log)
+				}
+			}
+		})
 	}
 }
