@@ -113,18 +113,16 @@ func unchanged(prev, next *sighting) bool {
 		return false
 	}
 	sameVersion, sameBytes := prev.version == next.version, prev.sum == next.sum
-	switch next.kind {
-	case absent:
+	switch a, b := prev.rec, next.rec; {
+	case next.kind == absent:
 		return true
-	case held, released:
-		if mutated(waitResetByOrders) && !sameVersion {
-			return false
-		}
-		a, b := prev.rec, next.rec
+	case next.kind == stranger || a == nil || b == nil:
+		return sameVersion && sameBytes
+	case mutated(waitResetByOrders) && !sameVersion:
+		return false
+	default: // ours, and maybe unreadable only for its epoch or its lineage
 		return a.Nonce == b.Nonce && a.HolderIdentity == b.HolderIdentity && a.ClusterUID == b.ClusterUID &&
 			a.Epoch == b.Epoch && (sameVersion || !sameBytes && a.Orders <= b.Orders)
-	default:
-		return sameVersion && sameBytes
 	}
 }
 
