@@ -22,6 +22,9 @@ ALL = $(addsuffix /...,$(MODULES))
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 SIM_FAULTS ?= 1000000
 TIMEOUT ?= 20m
+N ?= 500
+SEED ?=
+ROUNDS ?= 100
 
 # The lint is built once per version of it and of Go, from the versions that
 # test/tools pins.
@@ -31,7 +34,7 @@ LINT = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure/golangci-lint-$(LINT_VERSION)-$$
 # What check runs, in this order; quick ones first.
 PHASES := check-format check-tidy check-rules build check-darwin lint test check-sim mutants check-model
 
-.PHONY: help check fix test lint sim mutants model bench build run clean deps lint-tool $(PHASES)
+.PHONY: help check fix test lint sim mutants model chaos bench build run clean deps lint-tool $(PHASES)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +72,10 @@ mutants: ## planted mistakes that the simulator must find
 
 model: ## the model of the election, large
 	TENURE_MODEL=large go test ./test/model -count=1 -timeout 60m -v
+
+chaos: ## random faults at real processes (N=500 of them, SEED= of an earlier run), and 100 frozen leaders
+	TENURE_CHAOS_FAULTS=$(N) TENURE_CHAOS_SEED=$(SEED) TENURE_CHAOS_ROUNDS=$(ROUNDS) \
+		go test ./cmd/tenure -run 'TestChaos$$|TestFrozenLeader$$' -count=1 -timeout 120m -v
 
 bench: ## benchmarks of every module
 	go test -run '^$$' -bench . -benchmem -timeout $(TIMEOUT) $(ALL)

@@ -9,10 +9,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -71,44 +75,66 @@ type life struct {
 	ended       bool  // by itself
 }
 
-// lives reads a log: the processes in the order in which they began.
-func lives(path string) ([]life, error) {
-	f, err := os.Open(path)
+// A beatLog reads what the commands append to a log, each line once.
+type beatLog struct {
+	path   string
+	offset int64
+	all    []life
+	newest map[int]int // by process id, an index of all
+}
+
+// read returns the processes in the order in which they began.
+func (b *beatLog) read() ([]life, error) {
+	f, err := os.Open(b.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	byPid := map[int]*life{}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var word string
-		var l life
-		if _, err := fmt.Sscan(lines.Text(), &word, &l.epoch, &l.identity, &l.pid, &l.first); err != nil {
-			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
+	if _, err := f.Seek(b.offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadString('\n')
+		if errors.Is(err, io.EOF) { // a line without an end is not there yet
+			break
+		} else if err != nil {
+			return nil, err
 		}
-		known := byPid[l.pid]
-		if known == nil || word == "start" && known.epoch != l.epoch {
-			if known != nil {
-				return nil, fmt.Errorf("process id %d was used twice", l.pid)
-			}
-			known = &l
-			byPid[l.pid] = known
-		}
-		known.last = l.first
-		switch word {
-		case "asked":
-			known.asked = l.first
-		case "end":
-			known.ended = true
+		b.offset += int64(len(line))
+		if err := b.take(line); err != nil {
+			return nil, err
 		}
 	}
-	var all []life
-	for _, l := range byPid {
-		all = append(all, *l)
+	return slices.SortedFunc(slices.Values(b.all), func(a, b life) int { return cmp.Compare(a.first, b.first) }), nil
+}
+
+func (b *beatLog) take(line string) error {
+	var word string
+	var l life
+	if _, err := fmt.Sscan(line, &word, &l.epoch, &l.identity, &l.pid, &l.first); err != nil {
+		return fmt.Errorf("%q: %w", line, err)
 	}
-	slices.SortFunc(all, func(a, b life) int { return cmp.Compare(a.first, b.first) })
-	return all, nil
+	if b.newest == nil {
+		b.newest = map[int]int{}
+	}
+	if word == "start" {
+		b.newest[l.pid] = len(b.all)
+		b.all = append(b.all, l)
+	}
+	n, ok := b.newest[l.pid]
+	if !ok || b.all[n].epoch != l.epoch {
+		return fmt.Errorf("%q: that process has not started", line)
+	}
+	b.all[n].last = l.first
+	switch word {
+	case "asked":
+		b.all[n].asked = l.first
+	case "end":
+		b.all[n].ended = true
+	}
+	return nil
 }
 
 // checkLives returns what must never be: two alive at once, or an epoch that
@@ -128,4 +154,38 @@ func checkLives(all []life) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// TestCheckLives: the check finds what it is there to find.
+func TestCheckLives(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	b := beatLog{path: path}
+	add := func(lines string) []life {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(lines); err != nil {
+			t.Fatal(err)
+		}
+		all, err := b.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if all := add("start 1 a 10 100\nbeat 1 a 10 200\nbeat 1"); len(all) != 1 || all[0].last != 200 || checkLives(all) != nil {
+		t.Errorf("one process: %+v, %v", all, checkLives(all))
+	}
+	if all := add(" a 10 300\nstart 2 b 11 301\nend 2 b 11 400\n"); len(all) != 2 || !all[1].ended || checkLives(all) != nil {
+		t.Errorf("one after the other: %+v, %v", all, checkLives(all))
+	}
+	if err := checkLives(add("start 2 c 12 500\n")); err == nil || !strings.Contains(err.Error(), "does not grow") {
+		t.Errorf("an epoch that stays was not found: %v", err)
+	}
+	if err := checkLives(add("start 3 a 10 450\nbeat 3 a 10 501\n")); err == nil || !strings.Contains(err.Error(), "alive at once") {
+		t.Errorf("two alive at once were not found: %v", err)
+	}
 }

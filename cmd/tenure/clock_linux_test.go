@@ -18,3 +18,6 @@ func monotonic() int64 {
 	}
 	return ts.Nano()
 }
+
+// dieWithTest has the kernel kill a copy when the test binary is killed.
+func dieWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -25,12 +25,14 @@ type lab struct {
 	log    string // of the commands
 	params string // of the lock's URL, "?ttl=3s"
 	reg    *file.Register
+	beats  beatLog
 }
 
 func newLab(t *testing.T, params string) *lab {
 	t.Helper()
 	folder := t.TempDir()
 	l := &lab{t: t, folder: folder, path: filepath.Join(folder, "lock"), log: filepath.Join(folder, "log"), params: params}
+	l.beats.path = l.log
 	var err error
 	if l.reg, err = file.Open(t.Context(), l.path); err != nil {
 		t.Fatal(err)
@@ -89,6 +91,7 @@ func (l *lab) start(identity string, args ...string) *runCopy {
 	// at what was said, and that tenure has ended is seen by its process.
 	c.cmd.Stdout, c.cmd.Stderr = c.errors, c.errors
 	c.cmd.WaitDelay = 2 * time.Second
+	c.cmd.SysProcAttr = dieWithTest()
 	if err := c.cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func (c *runCopy) exit(within time.Duration) int {
 // lives reads the log of the commands.
 func (l *lab) lives() []life {
 	l.t.Helper()
-	all, err := lives(l.log)
+	all, err := l.beats.read()
 	if err != nil {
 		l.t.Fatal(err)
 	}
