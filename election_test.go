@@ -250,7 +250,7 @@ func TestUnreachableStoreEndsTheTerm(t *testing.T) {
 				a.hook.set(hook)
 				time.Sleep(15 * time.Second)
 				stopped, _, cause := b.past(l)
-				if cause != tenure.ErrRenewDeadline {
+				if !errors.Is(cause, tenure.ErrRenewDeadline) {
 					t.Errorf("the cause is %v, want %v", cause, tenure.ErrRenewDeadline)
 				}
 				if at := stopped.Sub(renewed); at != 6500*time.Millisecond {

@@ -10,28 +10,28 @@ import (
 
 // Causes for which a term's context ends; see [context.Cause].
 var (
-	// ErrRenewDeadline: the lock was not renewed for the renew deadline R. The
+	// ErrRenewDeadline says that the lock was not renewed for the renew deadline R. The
 	// term runs on until its own deadline, for the work to drain.
 	ErrRenewDeadline = errors.New("tenure: the lock could not be renewed within the renew deadline")
-	// ErrHandover: an order asked the leader to hand over or to release.
+	// ErrHandover says that an order asked the leader to hand over or to release.
 	ErrHandover = errors.New("tenure: an order asked for the lock")
-	// ErrStopped: the context that was given to Run has ended.
+	// ErrStopped says that the context that was given to Run has ended.
 	ErrStopped = errors.New("tenure: the elector was asked to stop")
-	// ErrTermOver: the term has ended.
+	// ErrTermOver says that the term has ended.
 	ErrTermOver = errors.New("tenure: the term is over")
 )
 
 var (
-	// ErrDuplicateIdentity: another live candidate uses the same identity.
+	// ErrDuplicateIdentity says that another live candidate uses the same identity.
 	// Each candidate must have its own.
 	ErrDuplicateIdentity = errors.New("tenure: another live candidate has the same identity")
-	// ErrSettingsDiffer: candidates of one lock were given different settings
+	// ErrSettingsDiffer says that candidates of one lock were given different settings
 	// that must agree.
 	ErrSettingsDiffer = errors.New("tenure: the candidates' settings differ")
-	// ErrImplausibleEpoch: the record's epoch is above 2^53, which no run of
+	// ErrImplausibleEpoch says that the record's epoch is above 2^53, which no run of
 	// terms reaches. Nobody takes such a lock; a person decides.
 	ErrImplausibleEpoch = errors.New("tenure: the record's epoch is implausible")
-	// ErrNoLeader: the lock exists and nobody holds it.
+	// ErrNoLeader says that the lock exists and nobody holds it.
 	ErrNoLeader = errors.New("tenure: nobody holds the lock")
 )
 

@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	// ErrUnknownCandidate: nobody of that identity has been heard of lately.
+	// ErrUnknownCandidate says that nobody of that identity has been heard of lately.
 	ErrUnknownCandidate = errors.New("tenure: no such candidate")
-	// ErrUnusable: the record cannot be read, or is not ours to change.
+	// ErrUnusable says that the record cannot be read, or is not ours to change.
 	ErrUnusable = errors.New("tenure: the record cannot be used")
-	// ErrOtherEpoch: the lock has another epoch than the one that was named.
+	// ErrOtherEpoch says that the lock has another epoch than the one that was named.
 	ErrOtherEpoch = errors.New("tenure: the lock has another epoch")
-	// ErrExists: the lock has a record already.
+	// ErrExists says that the lock has a record already.
 	ErrExists = errors.New("tenure: the lock exists")
 )
 

@@ -22,7 +22,7 @@ const maxReleases = 3
 func (m *machine) beginTerm(a attempt) {
 	m.phase = leading
 	m.late = 0
-	m.set.durations.d = a.rec.LeaseDuration
+	m.set.d = a.rec.LeaseDuration
 	m.term = termState{epoch: a.rec.Epoch, begun: m.now, confirmed: a}
 	m.do(action{kind: actBegin, att: a})
 }
@@ -135,7 +135,8 @@ func (m *machine) readByHolder(before Version) {
 	if a := m.standing(); a != nil {
 		answerLost := a.nonce != m.term.confirmed.nonce
 		ordered := !answerLost && s.version != before
-		if !(answerLost && mutated(lostAnswerIsLoss)) && !(ordered && mutated(orderIsLoss)) {
+		mistaken := answerLost && mutated(lostAnswerIsLoss) || ordered && mutated(orderIsLoss)
+		if !mistaken {
 			m.confirm(*a)
 			m.heed(ordered)
 			return
@@ -250,7 +251,7 @@ func (m *machine) onDrained() {
 		m.result = m.ev.err
 		m.stop(ErrStopped, true)
 	case draining:
-		if m.term.cause == ErrStopped && !errors.Is(m.ev.err, context.Canceled) {
+		if errors.Is(m.term.cause, ErrStopped) && !errors.Is(m.ev.err, context.Canceled) {
 			m.result = m.ev.err
 		}
 	default:

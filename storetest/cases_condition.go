@@ -122,7 +122,7 @@ var conditionCases = []testCase{
 func mustBeOnly(t T, what string, err, want error) {
 	t.Helper()
 	for _, sentinel := range []error{tenure.ErrNotExist, tenure.ErrConflict, tenure.ErrValueTooLarge} {
-		if errors.Is(err, sentinel) != (sentinel == want) {
+		if errors.Is(err, sentinel) != errors.Is(want, sentinel) {
 			t.Fatalf("%s: error %v; want one that wraps %q, and only that", what, err, want)
 		}
 	}

@@ -440,8 +440,11 @@ func BenchmarkRead(b *testing.B) {
 	if err == nil {
 		_, err = r.Write(b.Context(), make([]byte, 600), "")
 	}
+	if err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
-		if _, _, err = r.Read(b.Context()); err != nil {
+		if _, _, err := r.Read(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -89,7 +89,7 @@ type hidesContext struct{ *mem.Register }
 
 func hide(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("status 1: %v", err) // %v: no longer wrapped
+		return errors.New("status 1: " + err.Error()) // no longer wrapped
 	}
 	return err
 }

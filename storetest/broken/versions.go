@@ -78,7 +78,7 @@ func (r *contentVersions) Write(ctx context.Context, value []byte, old tenure.Ve
 	if err == nil && contentVersion(current) != old {
 		return "", tenure.ErrConflict
 	}
-	if err != nil && !(errors.Is(err, tenure.ErrNotExist) && old == "") {
+	if err != nil && (!errors.Is(err, tenure.ErrNotExist) || old != "") {
 		return "", tenure.ErrConflict
 	}
 	if _, err := r.Register.Write(ctx, value, version); err != nil {
@@ -142,7 +142,7 @@ func (r versionFromRead) Write(ctx context.Context, value []byte, old tenure.Ver
 		return version, err
 	}
 	time.Sleep(window)
-	_, version, err := r.Register.Read(ctx)
+	_, version, err := r.Read(ctx)
 	if errors.Is(err, tenure.ErrValueTooLarge) {
 		err = nil
 	}
