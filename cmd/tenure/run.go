@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,6 +105,9 @@ func (a *app) run(ctx context.Context, f *runFlags, argv []string) error {
 	if f.identity != "" {
 		o.Identity = f.identity
 	}
+	// That whoever read the log has gone is no reason to end. Caught, not
+	// ignored: the command would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	lines := newLogWriter(a.err)
 	defer lines.flush()
 	r := &runner{flags: f, argv: argv, lock: lock, log: a.logger(lines), files: a.stdio}

@@ -32,10 +32,9 @@ type runner struct {
 
 	mu       sync.Mutex
 	proc     *supervise.Proc
-	deadline time.Time // of the term
-	working  bool      // between the begin and the end of a term's work
-	draining bool      // the command has been asked to end
-	killed   bool      // by a second signal
+	working  bool // between the begin and the end of a term's work
+	draining bool // the command has been asked to end
+	killed   bool // by a second signal
 
 	stopSignal syscall.Signal // the first that asked to stop
 	waitedOut  bool           // --wait ran out before a term
@@ -63,10 +62,7 @@ func (r *runner) observe(ev tenure.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch ev.Kind {
-	case tenure.EventBegan:
-		r.deadline = ev.Deadline
 	case tenure.EventRenewed:
-		r.deadline = ev.Deadline
 		if r.proc != nil {
 			r.proc.Extend(ev.Deadline)
 		}
@@ -324,7 +320,6 @@ func (r *runner) watchSignals() (stop func()) {
 	for _, s := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
 		syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
-		syscall.SIGPIPE, // whoever read the log has gone: no reason to end
 	} {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
@@ -352,7 +347,6 @@ func (r *runner) signalled(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch s {
-	case syscall.SIGPIPE:
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
 		r.stopAsked(s)
 	case syscall.SIGHUP:

@@ -14,7 +14,7 @@
 // own, so what stops or interrupts tenure's process group does not reach it,
 // and it shrugs off TERM, INT, HUP and their like. Tenure tells it each new
 // deadline through a pipe, as an instant of the clock that goes on in suspend.
-// The command is in a process group of its own.
+// The command is in a session and process group of its own.
 //
 // Who kills the command, and when:
 //

@@ -122,8 +122,10 @@ func setName(name string) {
 }
 
 // raisePriority gives every thread the watchdog's niceness; later threads
-// inherit it.
+// inherit it. Where there are automatic task groups, a thread's niceness counts
+// within its session only, and the session has one too.
 func raisePriority() {
+	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(niceness)), 0)
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return
@@ -148,7 +150,9 @@ func watchdogAttr() *syscall.SysProcAttr {
 }
 
 // childAttr puts the command in its own process group and ties it to the
-// calling thread.
+// calling thread. The session of its own is for the kernel's automatic task
+// groups, which share out the processors by session: the watchdog would
+// compete from within the command's.
 func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -78,8 +78,8 @@ func raisePriority() {
 // watchdogAttr gives the watchdog its own session.
 func watchdogAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// childAttr puts the command in its own process group.
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// childAttr puts the command in its own session and process group.
+func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // killDescendants kills the process group, all that can be found here, until it
 // is empty.
