@@ -138,11 +138,11 @@ func (m *machine) see(next sighting, arrived clock.Reading) {
 		m.noteChange(&prev, &next)
 	}
 	m.sight = next
-	if next.rec != nil && (next.kind == held || next.kind == released) {
+	if next.rec != nil && next.kind != implausible { // also of another lineage: its epochs were seen too
 		m.highest = max(m.highest, next.rec.Epoch)
-		if m.lineage == "" {
-			m.lineage = next.rec.Lineage
-		}
+	}
+	if m.lineage == "" && (next.kind == held || next.kind == released) {
+		m.lineage = next.rec.Lineage
 	}
 	m.longest = max(m.longest, min(next.d, m.set.maxD))
 	m.notePause()

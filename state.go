@@ -230,7 +230,7 @@ func (m *machine) handle() {
 	case evUpdate:
 		m.next = m.ev.update
 		m.longest = max(m.longest, m.next.d)
-		if m.phase == standby {
+		if m.phase == standby && m.op.kind != opAcquire { // else they are those of the attempt
 			m.set.durations = m.next
 		}
 	case evTick:
