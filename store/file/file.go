@@ -209,19 +209,34 @@ type state struct {
 	tooLarge bool
 }
 
+// maxReplaced is how often a read begins anew because the file was replaced
+// under it.
+const maxReplaced = 100
+
 // load reads the record; the error is ErrNotExist if there is none.
 func (r *Register) load() (state, error) {
-	var s state
+	for range maxReplaced {
+		if s, replaced, err := r.loadOnce(); !replaced {
+			return s, err
+		}
+	}
+	return state{}, fmt.Errorf("the file was replaced %d times while it was read", maxReplaced)
+}
+
+// loadOnce reads the record, and reports whether it was replaced or edited
+// meanwhile: that changes the times of the file that was opened, so its state
+// would be given a version that it never had.
+func (r *Register) loadOnce() (s state, replaced bool, err error) {
 	// Without O_NONBLOCK, opening a fifo would wait for its writer.
 	f, err := os.OpenFile(r.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return s, tenure.ErrNotExist
+		return s, false, tenure.ErrNotExist
 	case err != nil:
 		if info, lerr := os.Lstat(r.path); lerr == nil && checkRegular(r.path, info) != nil {
 			err = checkRegular(r.path, info)
 		}
-		return s, err
+		return s, false, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -229,20 +244,25 @@ func (r *Register) load() (state, error) {
 		err = checkRegular(r.path, info)
 	}
 	if err != nil {
-		return s, err
+		return s, false, err
 	}
 	s.stat = *info.Sys().(*syscall.Stat_t)
-	// The stat comes first: if somebody edits the file in place in between,
-	// the version fits no state, and a write that names it conflicts.
 	b, err := io.ReadAll(io.LimitReader(f, tenure.MaxRecordSize+1))
 	if err != nil {
-		return s, err
+		return s, false, err
+	}
+	if info, err = f.Stat(); err != nil {
+		return s, false, err
 	}
 	s.version = makeVersion(&s.stat, b)
+	after := info.Sys().(*syscall.Stat_t)
+	if after.Nlink == 0 || makeVersion(after, b) != s.version {
+		return s, true, nil
+	}
 	if s.tooLarge = len(b) > tenure.MaxRecordSize; !s.tooLarge {
 		s.value = b
 	}
-	return s, nil
+	return s, false, nil
 }
 
 // makeVersion names a state. No part is enough alone: inode numbers are used
