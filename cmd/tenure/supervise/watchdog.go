@@ -189,6 +189,7 @@ func (w *watchdog) begin(s start) {
 		w.say(msgStarted, int64(s.pid))
 		// Not earlier: the command would inherit it.
 		raisePriority()
+		rehearse()
 		w.reap()
 	case errors.As(s.err, &errno):
 		w.say(msgFailed, int64(errno))
