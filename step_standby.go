@@ -105,10 +105,7 @@ func (m *machine) waiting() time.Duration {
 			return m.now.Mono + time.Duration(left) - m.sight.since.Mono
 		}
 		return m.set.wait(d)
-	case stranger:
-		if rec.HolderIdentity != "" && d >= 2*time.Second {
-			return m.set.longWait(d)
-		}
+	case stranger: // it may have displaced a holder of ours, whose term goes on
 		return m.set.longWait(max(d, longest))
 	default:
 		return m.set.longWait(longest)
