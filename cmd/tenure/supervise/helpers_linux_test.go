@@ -34,6 +34,9 @@ const (
 	standInVar = "SUPERVISE_TEST_STANDIN" // what a stand-in does
 )
 
+// busy keeps a loop that only uses the processor from being optimised away.
+var busy atomic.Int64
+
 func init() {
 	// Package main's goroutine keeps the main thread, which headless ends.
 	if strings.HasPrefix(os.Getenv(roleVar), "headless") {
@@ -86,7 +89,8 @@ func play(role string, args []string) {
 	case "busy":
 		for range 3 * runtime.NumCPU() {
 			go func() {
-				for {
+				for n := 0; ; n++ {
+					busy.Store(int64(n))
 				}
 			}()
 		}

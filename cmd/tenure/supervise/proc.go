@@ -287,7 +287,7 @@ func (p *Proc) hear(lines *bufio.Scanner) *message {
 }
 
 func (p *Proc) survivor(pid int, err error) {
-	if err == nil || err == syscall.Errno(0) {
+	if err == nil || errors.Is(err, syscall.Errno(0)) {
 		err = errors.New("in uninterruptible sleep")
 	}
 	p.log.Error("a process of the command does not die; waiting for it", "pid", pid, "error", err)

@@ -94,14 +94,14 @@ func (e *StartError) ExitCode() int {
 type Cause int
 
 const (
-	// Exited: its main process ended without [Proc.Kill], by exiting or by a
+	// Exited means that its main process ended without [Proc.Kill], by exiting or by a
 	// signal, be it one that [Proc.Signal] sent.
 	Exited Cause = iota + 1
-	// Deadline: the deadline less the margin passed and it was killed.
+	// Deadline means that the deadline less the margin passed and it was killed.
 	Deadline
-	// Killed: Proc.Kill killed it.
+	// Killed means that Proc.Kill killed it.
 	Killed
-	// WatchdogLost: somebody killed the watchdog; the command was killed. How
+	// WatchdogLost means that somebody killed the watchdog; the command was killed. How
 	// its main process ended is not known.
 	WatchdogLost
 )

@@ -44,7 +44,7 @@ func TestExitCode(t *testing.T) {
 			if got := p.Wait(); got != tt.want || got.ExitCode() != tt.code {
 				t.Errorf("got %+v, exit code %d; want %+v, %d", got, got.ExitCode(), tt.want, tt.code)
 			}
-			if err := p.Signal(syscall.SIGTERM); err != os.ErrProcessDone {
+			if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 				t.Errorf("a signal afterwards: %v", err)
 			}
 			p.Extend(time.Now().Add(time.Hour))
