@@ -47,7 +47,7 @@ The command finds TENURE_LOCK, TENURE_IDENTITY and TENURE_EPOCH in its environme
 term: give it to whatever the command writes to, to refuse older ones.`,
 		Example: `  tenure run --lock file:///var/lib/tenure/nightly.lock -- /usr/local/bin/nightly --verbose
 
-  # fail over within 6 s, and start the command again if it ends
+  # fail over within about 6 s, and start the command again if it ends
   tenure run --lock 'file:///var/lib/tenure/web.lock?ttl=5s' --restart -- ./server
 
   # give up if another copy has led for a minute
@@ -156,6 +156,7 @@ func (r *runner) contend(parent context.Context) error {
 	}
 	err := r.prepare(ctx)
 	if err == nil {
+		r.contending = time.Now()
 		err = r.elector.Run(ctx, r.work)
 	}
 	return r.outcome(err)

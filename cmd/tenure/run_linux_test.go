@@ -367,3 +367,29 @@ func TestForcedRelease(t *testing.T) {
 	}
 	l.check()
 }
+
+// TestInitInterrupted: a person who does not want to wait leaves a lock that
+// candidates wait out by themselves.
+func TestInitInterrupted(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "?ttl=2s")
+	said := &syncFile{}
+	cmd := exec.Command("tenure", "init", "--lock", l.url())
+	cmd.Stderr, cmd.SysProcAttr = said, dieWithTest()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	l.await(2*time.Second, "it waits", func([]life) bool { return strings.Contains(said.String(), "waiting 3.0s") })
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 128+2 {
+		t.Errorf("init exits with %d, want 130:\n%s", code, said)
+	}
+	if v := l.look(); v.State != tenure.RecordStopper {
+		t.Errorf("the lock is %s, want Stopper", v.State)
+	}
+	l.start("a")
+	l.leader(1, 5*time.Second)
+}

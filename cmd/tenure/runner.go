@@ -29,6 +29,8 @@ type runner struct {
 	elector *tenure.Elector
 	margin  time.Duration
 	cancel  context.CancelFunc // asks the elector to stop
+	// contending is since when the elector runs.
+	contending time.Time
 
 	mu       sync.Mutex
 	proc     *supervise.Proc
@@ -95,10 +97,13 @@ func othersMayLead(cause error) bool {
 }
 
 // refusal reports whether an elector that does not contend should give up.
-// Others' settings are looked at before the start; if one with different ones
-// comes later, it is that one that is wrong, and this one goes on trying.
+// Others' settings are looked at before the start, and once more by the elector
+// at its first announcement, for copies that were started together. If one with
+// different settings comes later, it is that one that is wrong, and this one
+// goes on trying.
 func (r *runner) refusal(err error) bool {
-	return errors.Is(err, tenure.ErrImplausibleEpoch)
+	early := time.Since(r.contending) < 5*time.Second
+	return errors.Is(err, tenure.ErrImplausibleEpoch) || early && errors.Is(err, tenure.ErrSettingsDiffer)
 }
 
 // waitedEnough ends a run that does not lead in time.

@@ -1,0 +1,116 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"tenure.dev"
+)
+
+// TestExitCodes: what the core's errors come to.
+func TestExitCodes(t *testing.T) {
+	a := &app{}
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{tenure.ErrURL, 2},
+		{tenure.ErrUnknownCandidate, 2},
+		{tenure.ErrNotExist, 3},
+		{tenure.ErrNoLeader, 3},
+		{tenure.ErrUnusable, 4},
+		{tenure.ErrOtherEpoch, 4},
+		{tenure.ErrImplausibleEpoch, 4},
+		{tenure.ErrDuplicateIdentity, 4},
+		{tenure.ErrSettingsDiffer, 4},
+		{&tenure.UnsafeStoreError{}, 4},
+		{os.ErrPermission, 1},
+	} {
+		if got := a.codeOf(fmt.Errorf("wrapped: %w", c.err)); got != c.want {
+			t.Errorf("%v exits with %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// TestOthersMayLead: after which losses the command is killed at once.
+func TestOthersMayLead(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{tenure.ErrRenewDeadline, false},
+		{tenure.ErrHandover, false},
+		{&tenure.LostError{Holder: "b", Err: errors.New("taken")}, true},
+		{&tenure.LostError{Holder: "release/someone", Err: errors.New("taken")}, false},
+		{&tenure.LostError{Holder: "create/b", Err: errors.New("taken")}, false},
+		{&tenure.LostError{Err: tenure.ErrNoLeader}, true},
+		{&tenure.LostError{Err: tenure.ErrNotExist}, false},
+		{&tenure.LostError{Err: errors.New("unreadable")}, false},
+	} {
+		if got := othersMayLead(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+// TestLogWriter: a log that nobody reads does not hold its writer up, and says
+// how much was lost once somebody does.
+func TestLogWriter(t *testing.T) {
+	t.Parallel()
+	reader, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	w := newLogWriter(pipe)
+	line := []byte(strings.Repeat("x", 200) + "\n")
+	begin := time.Now()
+	for range 10 * logLines {
+		if _, err := w.Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := time.Since(begin); d > time.Second {
+		t.Errorf("writing to a log that nobody reads took %v", d)
+	}
+	read := make(chan string)
+	go func() {
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(reader)
+		read <- b.String()
+	}()
+	w.flush()
+	pipe.Close()
+	if got := <-read; !strings.Contains(got, "lines were dropped because nobody read them") {
+		t.Errorf("nothing says that lines were dropped; %d bytes were read", len(got))
+	}
+}
+
+// TestRefusal: which refusals of the elector end a run.
+func TestRefusal(t *testing.T) {
+	differ := fmt.Errorf("wrapped: %w", tenure.ErrSettingsDiffer)
+	for _, c := range []struct {
+		name string
+		ran  time.Duration
+		err  error
+		want bool
+	}{
+		{"different settings at the start", 0, differ, true},
+		{"different settings of one that came later", time.Minute, differ, false},
+		{"an implausible epoch", time.Minute, fmt.Errorf("wrapped: %w", tenure.ErrImplausibleEpoch), true},
+		{"settings that are not known yet", 0, errors.New("not known yet"), false},
+	} {
+		r := &runner{contending: time.Now().Add(-c.ran)}
+		if got := r.refusal(c.err); got != c.want {
+			t.Errorf("%s: ends the run: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
