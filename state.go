@@ -74,6 +74,9 @@ type termState struct {
 	orders    int  // orders heeded in this period
 	period    time.Duration
 	releases  int // release writes sent
+	// maybeReleased is what a release was conditional on whose outcome is not
+	// known.
+	maybeReleased Version
 	handTo    string
 }
 

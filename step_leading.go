@@ -132,6 +132,13 @@ func (m *machine) confirm(a attempt) {
 func (m *machine) readByHolder(before Version) {
 	m.nextAt = m.now.Mono
 	s := &m.sight
+	if m.phase == releasing && m.term.maybeReleased != "" && s.kind == held && s.version != m.term.maybeReleased {
+		// Our record, if it is, may have been put back after our release was
+		// applied and another took the lock: to release it again would free
+		// the lock under that one. It expires instead.
+		m.afterTerm(m.term.cause)
+		return
+	}
 	if a := m.standing(); a != nil {
 		answerLost := a.nonce != m.term.confirmed.nonce
 		ordered := !answerLost && s.version != before
@@ -301,6 +308,9 @@ func (m *machine) proceedReleasing() {
 func (m *machine) onReleased(op operation) {
 	if err := m.ev.err; err != nil {
 		m.refusedWrite(op, "releasing", err)
+		if !errors.Is(err, ErrConflict) {
+			m.term.maybeReleased = op.att.base
+		}
 		return
 	}
 	m.failures = 0
