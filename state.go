@@ -77,7 +77,7 @@ type termState struct {
 	// maybeReleased is what a release was conditional on whose outcome is not
 	// known.
 	maybeReleased Version
-	handTo    string
+	handTo        string
 }
 
 // attempt is a conditional write of ours, as a holder.
