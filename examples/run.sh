@@ -14,6 +14,7 @@ log=$folder/log
 declare -A copies=()
 
 cleanup() {
+  exec 2>/dev/null # the shell would report each copy that is killed
   for pid in "${copies[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
   wait 2>/dev/null || true
   rm -rf "$folder"
