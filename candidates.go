@@ -160,26 +160,47 @@ func (a *announcer) announced(now time.Duration, ev *event) {
 }
 
 func (a *announcer) exchange(ctx context.Context, status Status) ([]Candidate, error) {
+	if err := a.record(ctx, status); err != nil {
+		return nil, err
+	}
+	return Candidates(ctx, a.e.opt.Register)
+}
+
+// withdraw takes this candidate's entry back when Run ends. If that fails, the
+// entry grows old.
+func (a *announcer) withdraw() {
+	if !a.knows {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.e.set.timeout())
+	defer cancel()
+	if err := a.record(ctx, Status{State: StateEnded}); err != nil {
+		a.e.logger.Debug("withdrawing the candidate failed", "error", err)
+	}
+}
+
+// record writes this candidate's entry, or takes it out when it has ended.
+func (a *announcer) record(ctx context.Context, status Status) error {
 	reg := a.e.opt.Register.(Siblinger).Sibling(hostKey(a.e.opt.Host))
 	const tries = 5
 	for try := range tries {
 		value, version, err := reg.Read(ctx)
 		if err != nil && !errors.Is(err, ErrNotExist) && !errors.Is(err, ErrValueTooLarge) {
-			return nil, fmt.Errorf("tenure: reading the candidates of %q: %w", a.e.opt.Host, err)
+			return fmt.Errorf("tenure: reading the candidates of %q: %w", a.e.opt.Host, err)
 		}
 		entry := a.merge(parseEntry(value), status)
 		out, err := json.Marshal(entry)
 		if err != nil {
-			return nil, fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
+			return fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
 		}
 		if _, err = reg.Write(ctx, append(out, '\n'), version); err == nil {
-			return Candidates(ctx, a.e.opt.Register)
+			return nil
 		}
 		if !errors.Is(err, ErrConflict) || try == tries-1 {
-			return nil, fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
+			return fmt.Errorf("tenure: writing the candidates of %q: %w", a.e.opt.Host, err)
 		}
 	}
-	return nil, nil // not reached
+	return nil // not reached
 }
 
 // merge puts this candidate into its host's entry and drops those that have
@@ -196,6 +217,9 @@ func (a *announcer) merge(entry hostEntry, status Status) hostEntry {
 		Epoch:                   status.Epoch, Time: now,
 	}
 	kept := []Candidate{mine}
+	if status.State == StateEnded {
+		kept = kept[:0]
+	}
 	for _, c := range entry.Candidates {
 		if (c.Identity != mine.Identity || c.ClusterUID != mine.ClusterUID) && now.Sub(c.Time).Abs() < entryFresh && len(kept) < 100 {
 			kept = append(kept, c)

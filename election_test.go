@@ -550,6 +550,24 @@ func TestDuplicateIdentityRefuses(t *testing.T) {
 	})
 }
 
+// TestRestartedIdentityIsNoDuplicate: what a predecessor left, had under way
+// when it died, or what a restore put back is not a living copy's.
+func TestRestartedIdentityIsNoDuplicate(t *testing.T) {
+	scenario(t, func(t *testing.T, b *bench) {
+		old := func(n string) {
+			b.mem.Put([]byte(`{"holderIdentity":"a","clusterUID":"old","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":5,"nonce":"` + n + `"}`))
+		}
+		old("1")
+		a := b.start("a", nil)
+		for _, n := range []string{"2", "1"} {
+			time.Sleep(3 * time.Second)
+			old(n)
+		}
+		b.leads("a", takeover)
+		b.end(a)
+	})
+}
+
 func TestImplausibleEpochIsNotTaken(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
 		b.mem.Put([]byte(`{"holderIdentity":"","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":9223372036854775807,"nonce":"n"}`))
@@ -697,6 +715,9 @@ func TestCandidatesListEachOther(t *testing.T) {
 			t.Errorf("handing over to nobody known: %v, want ErrUnknownCandidate", err)
 		}
 		b.end(a, s)
+		if all, err = tenure.Candidates(t.Context(), b.mem); err != nil || len(all) != 0 {
+			t.Errorf("after both have ended the candidates are %v (%v), want none", all, err)
+		}
 	})
 }
 
@@ -710,11 +731,13 @@ func TestDifferentMaxLeaseDurationsRefuse(t *testing.T) {
 		if err := s.Status().Refused; !errors.Is(err, tenure.ErrSettingsDiffer) {
 			t.Errorf("the status says %v, want ErrSettingsDiffer", err)
 		}
-		b.end(a)
+		a.cut() // as good as dead: its entry stays
 		time.Sleep(time.Minute)
 		if l := b.leader(); l != nil {
 			t.Errorf("%s leads with other settings", l.identity)
 		}
+		b.end(a) // this one takes its entry back
+		b.leads("s", 2*time.Minute)
 		b.end(s)
 	})
 }

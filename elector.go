@@ -101,7 +101,12 @@ func (e *Elector) Run(ctx context.Context, work Work) error {
 	if e.set.hasPeers {
 		l.announcer = &announcer{e: e}
 	}
-	return l.run(ctx)
+	err := l.run(ctx)
+	if l.announcer != nil {
+		cancel() // what the last announcement did not finish
+		l.announcer.withdraw()
+	}
+	return err
 }
 
 // Update changes the lease duration, the renew deadline and the period; zero

@@ -18,6 +18,11 @@ const maxLate = 3
 // preferredPoll is how often the preferred holder looks.
 const preferredPoll = 200 * time.Millisecond
 
+// maxOtherNonces is how many nonces under our identity, and not ours, are put
+// down to a predecessor: what it left, what it had sent when it died, what a
+// restore put back. More than that are a living copy's renewals.
+const maxOtherNonces = 3
+
 // never is a time that does not come.
 const never = time.Duration(1<<63 - 1)
 
@@ -246,7 +251,7 @@ func (m *machine) onRead(op operation) {
 
 // afterPoll decides when to look again, or to try.
 func (m *machine) afterPoll() {
-	if m.sight.changes > 1 {
+	if m.sight.changes > maxOtherNonces {
 		m.finish(fmt.Errorf("%w: %q renews the record, and it is not this process; give each candidate an identity of its own",
 			ErrDuplicateIdentity, m.set.identity))
 		return
