@@ -132,6 +132,9 @@ func (m *machine) confirm(a attempt) {
 func (m *machine) readByHolder(before Version) {
 	m.nextAt = m.now.Mono
 	s := &m.sight
+	if m.now.AtLeast(m.term.confirmed.sent) >= m.termLength() {
+		return // the time is up, whatever the record says
+	}
 	if m.phase == releasing && m.term.maybeReleased != "" && s.kind == held && s.version != m.term.maybeReleased {
 		// Our record, if it is, may have been put back after our release was
 		// applied and another took the lock: to release it again would free
