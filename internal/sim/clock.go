@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"context"
 	"math"
 	"sync/atomic"
 	"time"
@@ -97,8 +98,17 @@ func (c processClock) Quick() (time.Duration, int64) {
 func (c processClock) Time(mono time.Duration) time.Time { return clockBase.Add(mono) }
 
 // Timer fires in a frozen process too; the process meets the gate when it next
-// looks at the clock.
+// looks at the clock. So does one that has crashed, at once: else a loop that
+// waits for nothing soon would stay as a ghost in its slot.
 func (c processClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(c.p.slot.machine.trueFor(d))
-	return t.C, func() { t.Stop() }
+	fired := make(chan time.Time, 1)
+	fire := func() {
+		select {
+		case fired <- time.Now():
+		default:
+		}
+	}
+	t := time.AfterFunc(c.p.slot.machine.trueFor(d), fire)
+	alive := context.AfterFunc(c.p.life, fire)
+	return fired, func() { t.Stop(); alive() }
 }

@@ -53,6 +53,8 @@ type process struct {
 	frozen chan struct{} // closed when it goes on
 	isDead bool
 	dead   chan struct{}
+	life   context.Context // ends when it crashes
+	crash  context.CancelFunc
 	// stopping: the context of Run has ended, or ends when the process goes on.
 	stopping bool
 
@@ -165,6 +167,7 @@ func (w *world) startSlot(s *slot) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{w: w, slot: s, n: s.processes, cancel: cancel, dead: make(chan struct{}), bounds: make(map[int64]time.Duration)}
 	p.uid = "u" + strconv.Itoa(s.n) + "." + strconv.Itoa(p.n)
+	p.life, p.crash = context.WithCancel(context.Background())
 	s.p = p
 	w.processes = append(w.processes, p)
 	w.running.Add(1)
@@ -249,6 +252,7 @@ func (w *world) crash(s *slot) {
 	p.mu.Lock()
 	p.isDead = true
 	close(p.dead)
+	p.crash()
 	p.mu.Unlock()
 	p.cancel()
 }

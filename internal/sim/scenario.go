@@ -40,14 +40,22 @@ type Scenario struct {
 
 // SlotOptions are those of one candidate.
 type SlotOptions struct {
+	// Identity and Host are as in tenure.Options.
 	Identity, Host string
-	Rate           float64
-	WallOffset     time.Duration
-	Start          time.Duration
+	// Rate is how fast its clocks run; 1 is true time.
+	Rate float64
+	// WallOffset is how far its wall clock is ahead at first.
+	WallOffset time.Duration
+	// Start is when it starts.
+	Start time.Duration
+	// D, R, P and Drain are as in tenure.Options; 0 is its default.
 	D, R, P, Drain time.Duration
-	Once           bool
-	Twin           bool
-	Stock          *stockConfig
+	// Once is as in tenure.Options; a new process follows.
+	Once bool
+	// Twin gives it the identity of another slot, by mistake.
+	Twin bool
+	// Stock makes it a stock elector.
+	Stock *stockConfig
 }
 
 // initial is what is in the store at the start.

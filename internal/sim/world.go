@@ -247,7 +247,7 @@ func (w *world) heal() {
 }
 
 // bound is within what time somebody must lead, from now on, the faults having
-// ended. It follows DESIGN.md's waits; each addend is for something that may be
+// ended. It follows the waits; each addend is for something that may be
 // under way.
 func (w *world) bound() time.Duration {
 	slow := func(d time.Duration) time.Duration { return time.Duration(float64(d) / (1 - w.sc.Drift)) }
