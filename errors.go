@@ -17,6 +17,8 @@ var (
 	ErrHandover = errors.New("tenure: an order asked for the lock")
 	// ErrStopped says that the context that was given to Run has ended.
 	ErrStopped = errors.New("tenure: the elector was asked to stop")
+	// ErrWorkEnded says that the work returned by itself, and Run will too.
+	ErrWorkEnded = errors.New("tenure: the work has ended")
 	// ErrTermOver says that the term has ended.
 	ErrTermOver = errors.New("tenure: the term is over")
 )

@@ -20,6 +20,8 @@ var (
 	ErrUnusable = errors.New("tenure: the record cannot be used")
 	// ErrOtherEpoch says that the lock has another epoch than the one that was named.
 	ErrOtherEpoch = errors.New("tenure: the lock has another epoch")
+	// ErrPaused says that nobody may take the lock, so that it cannot be handed over.
+	ErrPaused = errors.New("tenure: the lock is paused")
 	// ErrExists says that the lock has a record already.
 	ErrExists = errors.New("tenure: the lock exists")
 )
@@ -32,7 +34,7 @@ const orderTries = 20
 // candidate of identity to, or, for [AnyHolder], to whoever comes first. It is
 // idempotent, blocks until the order is in the record or ctx ends, and does not
 // wait for it to be carried out. The error wraps [ErrNoLeader] if nobody holds
-// the lock, [ErrUnknownCandidate] if the store lists candidates and to is not
+// the lock, [ErrPaused] if nobody could take it, [ErrUnknownCandidate] if the store lists candidates and to is not
 // among those of the last minutes, and [ErrUnusable] for a damaged record.
 func Handover(ctx context.Context, reg Register, to string) (*View, error) {
 	if to != AnyHolder {
@@ -46,6 +48,10 @@ func Handover(ctx context.Context, reg Register, to string) (*View, error) {
 	return order(ctx, reg, func(v *View) (bool, error) {
 		if v.State != RecordHeld {
 			return false, fmt.Errorf("tenure: handing over: %w", ErrNoLeader)
+		}
+		if p := v.Record.Paused; p != nil && time.Now().Before(p.Until) {
+			return false, fmt.Errorf("tenure: handing over: %w until %s by %s: the leader would stop and nobody take over; resume first",
+				ErrPaused, p.Until.Format(time.RFC3339), either(p.By, "somebody"))
 		}
 		if v.Record.HolderIdentity == to || v.Record.PreferredHolder == to {
 			return false, nil
@@ -267,6 +273,7 @@ func empty(ctx context.Context, reg Register, v *View, stopper *Record, waiting 
 	}
 	rec := stopper.clone()
 	rec.HolderIdentity, rec.Nonce = "", strings.ToLower(rand.Text())
+	rec.RenewTime = time.Now()
 	value, err := rec.Marshal()
 	if err != nil {
 		return v, err

@@ -122,6 +122,9 @@ func TestPausedLockIsNotTaken(t *testing.T) {
 		if _, err := tenure.PauseLock(t.Context(), b.reg, tenure.Pause{By: "me", Until: time.Now().Add(5 * time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := tenure.Handover(t.Context(), b.reg, "s"); !errors.Is(err, tenure.ErrPaused) {
+			t.Errorf("handing a paused lock over: %v, want ErrPaused", err)
+		}
 		time.Sleep(time.Minute)
 		if l := b.leader(); l == nil || l.identity != "a" {
 			t.Fatal("the leader of a paused lock does not go on")

@@ -259,7 +259,7 @@ func (m *machine) onDrained() {
 	case leading: // by itself
 		m.stopping = true
 		m.result = m.ev.err
-		m.stop(ErrStopped, true)
+		m.stop(ErrWorkEnded, true)
 	case draining:
 		if errors.Is(m.term.cause, ErrStopped) && !errors.Is(m.ev.err, context.Canceled) {
 			m.result = m.ev.err

@@ -67,7 +67,7 @@ func (t *Term) Deadline() time.Time {
 
 // Context returns the context of the guarded work. It ends before the term
 // does: at the renew deadline ([ErrRenewDeadline]), for an order
-// ([ErrHandover]), when Run's context ends ([ErrStopped]), or with the term
-// (*[LostError]). [context.Cause] tells which. It carries the values of Run's
+// ([ErrHandover]), when Run's context ends ([ErrStopped]), after the work has
+// returned ([ErrWorkEnded]), or with the term (*[LostError]). [context.Cause] tells which. It carries the values of Run's
 // context.
 func (t *Term) Context() context.Context { return t.ctx }
