@@ -29,6 +29,7 @@ type machine struct {
 // segment is a stretch of true time in which the clocks run evenly. The wall
 // clock runs at the true rate; it is set wrong, and stepped.
 type segment struct {
+	before     *segment // the one that it ended
 	from       time.Duration
 	mono, boot time.Duration
 	wall       int64
@@ -55,10 +56,13 @@ func (m *machine) look(t time.Duration) clock.Reading {
 
 func (m *machine) now() clock.Reading { return m.look(time.Since(m.start)) }
 
-// trueAt returns the true time at which the monotonic clock reads mono, if it
-// goes on as it does.
+// trueAt returns the true time at which the monotonic clock read mono, or will
+// if it goes on as it does.
 func (m *machine) trueAt(mono time.Duration) time.Duration {
 	s := m.seg.Load()
+	for mono < s.mono && s.before != nil {
+		s = s.before
+	}
 	return s.from + time.Duration(math.Ceil(float64(mono-s.mono)/s.rate))
 }
 
@@ -73,7 +77,7 @@ func (m *machine) change(f func(s *segment)) {
 	now := time.Since(m.start)
 	r := m.look(now)
 	old := m.seg.Load()
-	s := &segment{from: now, mono: r.Mono, boot: r.Boot, wall: r.Wall, rate: old.rate, suspended: old.suspended}
+	s := &segment{before: old, from: now, mono: r.Mono, boot: r.Boot, wall: r.Wall, rate: old.rate, suspended: old.suspended}
 	f(s)
 	m.seg.Store(s)
 }
