@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	flagFaults  = flag.Int("sim.faults", 50_000, "how many faults to inject in all")
+	flagFaults  = flag.Int("sim.faults", 4_000, "how many faults to inject in all")
 	flagSeed    = flag.Uint64("sim.seed", 0, "replay the scenario of this seed")
 	flagMaster  = flag.Uint64("sim.master", 0, "the seed of the run; 0 for one that the time gives")
 	flagProfile = flag.String("sim.profile", "", "only this profile")
