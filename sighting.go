@@ -166,7 +166,9 @@ func (m *machine) noteChange(prev, next *sighting) {
 			m.tell(Event{Kind: EventFollowing, Holder: next.rec.HolderIdentity, Epoch: next.rec.Epoch})
 		}
 	default:
-		m.tell(Event{Kind: EventDamaged, Err: damage(next)})
+		if now := damage(next); prev.kind != next.kind || now.Error() != damage(prev).Error() {
+			m.tell(Event{Kind: EventDamaged, Err: now})
+		}
 	}
 }
 

@@ -254,7 +254,13 @@ func (w *world) bound() time.Duration {
 	p, longest := w.sc.longestP(), w.longest
 	wait := longest*3/2 + 50*time.Millisecond // damaged, a stranger's, a stopper, or not known by all
 	m := w.last()
-	if !w.damaged && m.rec != nil && m.rec.Epoch >= w.maxEpoch && !m.rec.Stopper() {
+	lineages := make(map[string]bool)
+	for _, old := range w.history { // to a candidate of another lineage, a record is unreadable
+		if old.rec != nil && old.rec.Lineage != "" {
+			lineages[old.rec.Lineage] = true
+		}
+	}
+	if len(lineages) < 2 && !w.damaged && m.rec != nil && m.rec.Epoch >= w.maxEpoch && !m.rec.Stopper() {
 		d := m.rec.LeaseDuration
 		for _, old := range w.history { // the longest that this term was seen with
 			if old.rec != nil && old.rec.Epoch == m.rec.Epoch {
