@@ -65,7 +65,7 @@ func (a *app) codeOf(err error) int {
 		return exitNobody
 	case errors.As(err, &unsafe),
 		errors.Is(err, tenure.ErrUnusable), errors.Is(err, tenure.ErrOtherEpoch), errors.Is(err, tenure.ErrImplausibleEpoch),
-		errors.Is(err, tenure.ErrDuplicateIdentity), errors.Is(err, tenure.ErrSettingsDiffer):
+		errors.Is(err, tenure.ErrDuplicateIdentity), errors.Is(err, tenure.ErrSettingsDiffer), errors.Is(err, tenure.ErrPaused):
 		return exitRefused
 	}
 	return exitFailed

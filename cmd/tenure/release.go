@@ -73,6 +73,9 @@ func (a *app) release(ctx context.Context, cmd *cobra.Command, f *releaseFlags) 
 
 // force takes the lock from its holder.
 func (a *app) force(ctx context.Context, f *releaseFlags) error {
+	if !f.yes && (!isTerminal(a.in) || !isTerminal(a.err)) {
+		return wrongUse("nobody can be asked, there is no terminal: give --yes if that is what you want")
+	}
 	lock, o, err := f.lock.open(ctx)
 	if err != nil {
 		return err
@@ -80,6 +83,12 @@ func (a *app) force(ctx context.Context, f *releaseFlags) error {
 	before, err := look(ctx, lock.Register)
 	if err != nil {
 		return err
+	}
+	switch {
+	case before.State == tenure.RecordAbsent || before.State == tenure.RecordReleased:
+		return fmt.Errorf("nothing to release by force: %w", tenure.ErrNoLeader)
+	case before.Epoch() != f.epoch:
+		return fmt.Errorf("%w: %d, not %d; look at the status again", tenure.ErrOtherEpoch, before.Epoch(), f.epoch)
 	}
 	if err := a.confirm(f, lock, before); err != nil {
 		return err
@@ -113,9 +122,6 @@ func (a *app) confirm(f *releaseFlags, lock *tenure.Lock, v *tenure.View) error 
 	a.say("taking %s from %s, epoch %d: %s", lock.Name, holder, f.epoch, risk)
 	if f.yes {
 		return nil
-	}
-	if !isTerminal(a.in) || !isTerminal(a.err) {
-		return wrongUse("nobody can be asked, there is no terminal: give --yes if that is what you want")
 	}
 	fmt.Fprint(a.err, "tenure: type yes to go on: ")
 	answer, err := bufio.NewReader(a.in).ReadString('\n')

@@ -38,12 +38,14 @@ type runner struct {
 	draining bool // the command has been asked to end
 	killed   bool // by a second signal
 
-	stopSignal syscall.Signal // the first that asked to stop
-	waitedOut  bool           // --wait ran out before a term
-	began      bool           // a term has begun
-	handedOver bool           // with --once
-	ended      *ending        // how the command ended, if run ends with it
-	fatal      error          // why this copy may not contend
+	pending    []syscall.Signal // for the command that is being started
+	stopSignal syscall.Signal   // the first that asked to stop
+	stoppedAt  time.Time
+	waitedOut  bool    // --wait ran out before a term
+	began      bool    // a term has begun
+	handedOver bool    // with --once
+	ended      *ending // how the command ended, if run ends with it
+	fatal      error   // why this copy may not contend
 }
 
 // ending is how the command ended.
@@ -55,6 +57,10 @@ type ending struct {
 const (
 	restartFirst   = time.Second
 	restartLongest = 30 * time.Second
+	// sameSignal is how soon a second signal is still the first one.
+	sameSignal = 100 * time.Millisecond
+	// maxPending is how many signals wait for the command to be started.
+	maxPending = 100
 	// startTries is how often a watchdog that does not start is tried.
 	startTries = 3
 )
@@ -166,7 +172,7 @@ func (r *runner) beginWork() bool {
 func (r *runner) endWork() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.working = false
+	r.working, r.pending = false, nil
 }
 
 // finish ends the run: the command has ended by itself, or cannot be run. Also
@@ -276,6 +282,10 @@ func (r *runner) attach(proc *supervise.Proc, term *tenure.Term) {
 	defer r.mu.Unlock()
 	r.proc = proc
 	proc.Extend(term.Deadline()) // renewals may have come while it was started
+	for _, s := range r.pending {
+		r.send(proc, s)
+	}
+	r.pending = nil
 	if r.killed || !term.Valid() && othersMayLead(context.Cause(term.Context())) {
 		proc.Kill()
 	}
@@ -361,8 +371,11 @@ func (r *runner) signalled(s syscall.Signal) {
 		}
 		fallthrough
 	default:
-		if r.proc != nil {
+		switch {
+		case r.proc != nil:
 			r.send(r.proc, s)
+		case r.working && len(r.pending) < maxPending:
+			r.pending = append(r.pending, s)
 		}
 	}
 }
@@ -371,12 +384,15 @@ func (r *runner) signalled(s syscall.Signal) {
 func (r *runner) stopAsked(s syscall.Signal) {
 	if r.stopSignal == 0 {
 		r.log.Info("stopping", "signal", s.String())
-		r.stopSignal = s
+		r.stopSignal, r.stoppedAt = s, time.Now()
 		if r.draining && r.proc != nil {
 			r.send(r.proc, s) // it had been asked by another's order
 		}
 		r.cancel()
 		return
+	}
+	if s == r.stopSignal && time.Since(r.stoppedAt) < sameSignal {
+		return // sent to this process and to its group, as timeout(1) does
 	}
 	r.killed = true
 	if r.proc != nil {
@@ -384,7 +400,7 @@ func (r *runner) stopAsked(s syscall.Signal) {
 		r.proc.Kill()
 	}
 	if !r.working {
-		r.log.Warn("a second signal: the lock is not released, it will expire", "signal", s.String())
+		r.log.Warn("a second signal: not waiting for the lock to be released; if it is held, it expires", "signal", s.String())
 		go func() {
 			time.Sleep(100 * time.Millisecond) // for the log
 			os.Exit(128 + int(s))

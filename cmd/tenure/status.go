@@ -71,9 +71,7 @@ func (a *app) status(ctx context.Context, f *lockFlags) error {
 		doc.CandidatesProblem = message(err)
 	}
 	for _, c := range all {
-		if r := v.Record; v.State == tenure.RecordHeld && c.Identity == r.HolderIdentity && c.ClusterUID == r.ClusterUID && c.State == tenure.StateStandby {
-			c.State = tenure.StateLeading // the record knows better than an entry written just before
-		}
+		c.State = stateNow(&c, v)
 		doc.Candidates = append(doc.Candidates, candidateDoc{c, seconds(now.Sub(c.Time)), c.Live(now)})
 	}
 	slices.SortFunc(doc.Candidates, func(a, b candidateDoc) int {
@@ -81,6 +79,21 @@ func (a *app) status(ctx context.Context, f *lockFlags) error {
 	})
 	a.print(doc, func(b *strings.Builder) { doc.text(b, now) })
 	return stateError(v.State)
+}
+
+// stateNow is what a candidate is by the record, which knows better than an
+// entry that was written before: one that has died or is frozen stays as it
+// last said.
+func stateNow(c *tenure.Candidate, v *tenure.View) tenure.State {
+	r := v.Record
+	holds := v.State == tenure.RecordHeld && c.Identity == r.HolderIdentity && c.ClusterUID == r.ClusterUID
+	switch {
+	case holds && c.State == tenure.StateStandby:
+		return tenure.StateLeading
+	case !holds && c.State != tenure.StateStandby:
+		return tenure.StateEnded
+	}
+	return c.State
 }
 
 // look reads a lock once.
