@@ -7,12 +7,13 @@ package nearest
 import "slices"
 
 // Word returns the word of list with the smallest edit distance to s, the
-// first in the alphabet among equals, or "" if none has anything in common.
+// first in the alphabet among equals, or "" if none is near: if more than a
+// third of the longer word, or more than one letter of a short one, differs.
 func Word(s string, list []string) string {
 	best, bestDistance := "", 0
 	for _, w := range slices.Sorted(slices.Values(list)) {
-		d := distance(s, w)
-		if d < max(len(s), len(w)) && (best == "" || d < bestDistance) {
+		d, longer := distance(s, w), max(len(s), len(w))
+		if d < longer && d <= max(1, longer/3) && (best == "" || d < bestDistance) {
 			best, bestDistance = w, d
 		}
 	}

@@ -6,10 +6,11 @@ package nearest
 import "testing"
 
 func TestWord(t *testing.T) {
-	words := []string{"identity", "lock", "once", "status", "timeout", "ttl", "wait"}
+	words := []string{"identity", "lock", "maxttl", "once", "pause", "status", "timeout", "ttl", "wait"}
 	for typed, want := range map[string]string{
 		"identiy": "identity", "idnetity": "identity", "lcok": "lock", "one": "once", "stat": "status",
 		"tll": "ttl", "wiat": "wait", "": "", "XYZQ": "",
+		"bogus": "", "x": "", "foo": "", "tl": "ttl", "tmieot": "timeout", "paws": "",
 	} {
 		if got := Word(typed, words); got != want {
 			t.Errorf("the nearest to %q is %q, want %q", typed, got, want)
