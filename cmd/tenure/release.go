@@ -32,7 +32,10 @@ func (a *app) releaseCommand() *cobra.Command {
 		Long: `Release asks the leader to end its command and to release the lock. Any candidate takes it then; the
 leader itself stays away for one ttl.
 
-With --force EPOCH the lock is taken from a holder that does not answer: its record is replaced, all wait
+A dead or frozen leader needs neither: its lock expires, and is taken within the takeover time that tenure
+status shows. Force is for a holder that renews and does not obey, or whose ttl is very long.
+
+With --force EPOCH the lock is taken from its holder: its record is replaced, all wait
 1.5 times its ttl, in which a holder that lives must stop its command, and then the lock is free. EPOCH is
 what tenure status shows: from a holder that came later nothing is taken. Two never lead.
 

@@ -44,14 +44,16 @@ go to the command, which may take --grace to end; a second one kills it. Then th
 USR2 and WINCH are passed on.
 
 The command finds TENURE_LOCK, TENURE_IDENTITY and TENURE_EPOCH in its environment. The epoch grows with each
-term: give it to whatever the command writes to, to refuse older ones.`,
-		Example: `  tenure run --lock file:///var/lib/tenure/nightly.lock -- /usr/local/bin/nightly --verbose
+term: give it to whatever the command writes to, to refuse older ones.
+
+A command that ends by itself is done for this copy only: the next copy that waits runs it too. See --wait.`,
+		Example: `  tenure run --lock file:///var/lib/tenure/server.lock -- /usr/local/bin/server --verbose
 
   # fail over within about 6 s, and start the command again if it ends
   tenure run --lock 'file:///var/lib/tenure/web.lock?ttl=5s' --restart -- ./server
 
-  # give up if another copy has led for a minute
-  tenure run --lock file:///var/lib/tenure/backup.lock --wait 1m -- ./backup`,
+  # a job that takes minutes, started by cron on each copy: those that do not lead within 5 s do not run it
+  tenure run --lock file:///var/lib/tenure/backup.lock --wait 5s -- ./backup`,
 		RunE: a.action(func(cmd *cobra.Command, args []string) error {
 			if err := f.check(cmd, args); err != nil {
 				return err
