@@ -168,7 +168,7 @@ func (w *world) stopping(p *process, e tenure.Event) {
 	if p.term != nil {
 		p.term.stopped = true
 	}
-	if w.settled && !w.ending {
+	if w.settled && !w.ending && !errors.Is(e.Err, tenure.ErrWorkEnded) { // which it may do at any time
 		w.find(checkStable, "%s: term %d ends long after the last fault: %v", p.name(), e.Epoch, e.Err)
 	}
 	var lost *tenure.LostError

@@ -240,7 +240,10 @@ func (w *world) forceRelease(m *moment, fields map[string]json.RawMessage, r *rn
 	if r.chance(0.3) {
 		return // the command dies half way
 	}
-	time.AfterFunc(m.rec.LeaseDuration*3/2+50*time.Millisecond+r.dur(0, time.Second), func() {
+	wait := m.rec.LeaseDuration*3/2 + 50*time.Millisecond + r.dur(0, time.Second)
+	// To who takes the stopper for a stranger's record, the wait begins again.
+	w.lastArrival = max(w.lastArrival, w.now()+wait)
+	time.AfterFunc(wait, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.last().version != version {
