@@ -80,7 +80,16 @@ func (a *app) logger(w io.Writer) *slog.Logger {
 		opt.Level = slog.LevelDebug
 	}
 	if a.output == "json" {
+		opt.ReplaceAttr = readable
 		return slog.New(slog.NewJSONHandler(w, opt))
 	}
 	return slog.New(slog.NewTextHandler(w, opt))
+}
+
+// readable writes durations in JSON as in text, "1.5s", not as nanoseconds.
+func readable(_ []string, attr slog.Attr) slog.Attr {
+	if attr.Value.Kind() == slog.KindDuration {
+		attr.Value = slog.StringValue(attr.Value.Duration().String())
+	}
+	return attr
 }

@@ -58,7 +58,8 @@ func (a *app) handoverCommand() *cobra.Command {
 		Long: `Handover asks the leader to end its command and to release the lock to another candidate: the one named
 with --to, or whoever comes first. The leader meets the order at its next renewal, drains, and releases.
 
-It waits until another candidate leads; it exits with 3 if none does in time. The order stands all the same.`,
+It waits until another candidate leads; it exits with 3 if none does in time. The order stands all the same.
+A paused lock is not handed over (4): nobody could take it.`,
 		Example: `  tenure handover --lock file:///var/lib/tenure/nightly.lock
   tenure handover --lock file:///var/lib/tenure/nightly.lock --to host-2-1a2b3c4d`,
 		Args: noArgs,
@@ -116,6 +117,8 @@ func (a *app) order(ctx context.Context, f *lockFlags, w *waitFlags, to string, 
 	doc := orderDoc{describe(lock.Name, now, o, time.Now()), was.HolderIdentity, was.Epoch, isDone, seconds(time.Since(begin))}
 	a.print(doc, func(b *strings.Builder) {
 		switch {
+		case was.HolderIdentity == to:
+			fmt.Fprintf(b, "nothing was done: %s is %s already\n", lock.Name, doc.summary())
 		case isDone:
 			fmt.Fprintf(b, "%s is %s\n", lock.Name, doc.summary())
 		default:
@@ -123,9 +126,22 @@ func (a *app) order(ctx context.Context, f *lockFlags, w *waitFlags, to string, 
 		}
 	})
 	if !isDone && !w.noWait {
-		return fail(exitNobody, "not carried out in %.1fs; the order stands: the leader may be draining, or no other candidate runs", doc.WaitedSeconds)
+		return fail(exitNobody, "not carried out in %.1fs; the order stands: the leader may be draining, or no other candidate runs%s",
+			doc.WaitedSeconds, doc.lastSign(time.Now()))
 	}
 	return nil
+}
+
+// lastSign says when the holder last renewed, and what follows.
+func (d *lockDoc) lastSign(now time.Time) string {
+	if d.State != tenure.RecordHeld || d.RenewTime == nil {
+		return ""
+	}
+	text := fmt.Sprintf(". %s last renewed %s by its clock; if it is dead or frozen, ", d.Holder, ago(now.Sub(*d.RenewTime)))
+	if until := d.pausedUntil(now); until != "" {
+		return text + "its lock expires, and after the pause, at " + until + ", a candidate takes it"
+	}
+	return text + fmt.Sprintf("its lock expires, and a candidate takes it by itself within %.1fs of that renewal", d.TakeoverSeconds)
 }
 
 // follow looks at a lock until done, and returns what it saw last.
@@ -160,7 +176,8 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause --lock URL --for DURATION | --until TIME",
 		Short: "Keep everybody from taking a lock for a while",
 		Long: `Pause keeps candidates from taking the lock: expired, released or deleted, until the time given or until
-tenure resume. The leader goes on. If it dies meanwhile nobody takes over.`,
+tenure resume. The leader goes on. If it dies meanwhile nobody takes over, and it cannot be asked to hand over
+or release: resume first. A second pause replaces the first.`,
 		Example: `  tenure pause --lock file:///var/lib/tenure/nightly.lock --for 1h --reason 'moving the disk'
   tenure pause --lock file:///var/lib/tenure/nightly.lock --until 2030-01-31T18:00:00Z`,
 		Args: noArgs,
@@ -173,7 +190,15 @@ tenure resume. The leader goes on. If it dies meanwhile nobody takes over.`,
 				return err
 			}
 			return a.amend(ctx, &lock, func(ctx context.Context, reg tenure.Register) (*tenure.View, error) {
-				return tenure.PauseLock(ctx, reg, p)
+				before, err := tenure.Look(ctx, reg)
+				if err != nil {
+					return nil, err
+				}
+				v, err := tenure.PauseLock(ctx, reg, p)
+				if err == nil {
+					a.replaced(before.Record, p.At)
+				}
+				return v, err
 			})
 		}),
 	}
@@ -182,6 +207,18 @@ tenure resume. The leader goes on. If it dies meanwhile nobody takes over.`,
 	cmd.Flags().StringVar(&until, "until", "", "until when, an RFC 3339 `time` such as 2030-01-31T18:00:00Z; at most 24h away")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at the status")
 	return cmd
+}
+
+// replaced says which pause a new one took the place of, if it still lasted.
+func (a *app) replaced(before *tenure.Record, now time.Time) {
+	if before == nil || before.Paused == nil || !before.Paused.Until.After(now) {
+		return
+	}
+	old, why := before.Paused, ""
+	if old.Why != "" {
+		why = ": " + old.Why
+	}
+	a.say("this replaces the pause until %s by %s%s", old.Until.Format(time.RFC3339), old.By, why)
 }
 
 func pauseEnd(cmd *cobra.Command, length time.Duration, until string, now time.Time) (time.Time, error) {

@@ -105,6 +105,14 @@ func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.err, "tenure: "+format+"\n", args...)
 }
 
+// pausedUntil returns the end of a pause that lasts at now, "" if none does.
+func (d *lockDoc) pausedUntil(now time.Time) string {
+	if d.Paused == nil || !d.Paused.Until.After(now) {
+		return ""
+	}
+	return d.Paused.Until.Format(time.RFC3339)
+}
+
 // summary is one line on a lock.
 func (d *lockDoc) summary() string {
 	switch {
@@ -113,6 +121,9 @@ func (d *lockDoc) summary() string {
 	case d.State == tenure.RecordStranger && d.Holder != "":
 		return fmt.Sprintf("held by %s, by another elector's record", d.Holder)
 	case d.State == tenure.RecordReleased:
+		if until := d.pausedUntil(time.Now()); until != "" {
+			return fmt.Sprintf("released, epoch %d: paused, nobody takes it until %s", d.Epoch, until)
+		}
 		return fmt.Sprintf("released, epoch %d: the first candidate takes it", d.Epoch)
 	case d.State == tenure.RecordStopper:
 		return fmt.Sprintf("being waited out (%s), epoch %d: nobody leads", d.Holder, d.Epoch)

@@ -155,11 +155,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	hint := ""
+	hint := "known are: --" + strings.Join(known, ", --")
 	if near := nearest.Word(strings.ToLower(unknown.GetSpecifiedName()), known); near != "" {
-		hint = fmt.Sprintf("; the nearest is --%s", near)
+		hint = "the nearest is --" + near
 	}
-	return wrongUse("the flag --%s is not known%s: %s", unknown.GetSpecifiedName(), hint, see)
+	return wrongUse("the flag --%s is not known; %s: %s", unknown.GetSpecifiedName(), hint, see)
 }
 
 func (a *app) helpCommand() *cobra.Command {

@@ -52,7 +52,8 @@ A command that ends by itself is done for this copy only: the next copy that wai
   # fail over within about 6 s, and start the command again if it ends
   tenure run --lock 'file:///var/lib/tenure/web.lock?ttl=5s' --restart -- ./server
 
-  # a job that takes minutes, started by cron on each copy: those that do not lead within 5 s do not run it
+  # a job that takes minutes, started by cron on each copy: those that do not lead within 5 s exit with 3 and do not
+  # run it; the lock was made before, with tenure init
   tenure run --lock file:///var/lib/tenure/backup.lock --wait 5s -- ./backup`,
 		RunE: a.action(func(cmd *cobra.Command, args []string) error {
 			if err := f.check(cmd, args); err != nil {
@@ -134,9 +135,26 @@ func (r *runner) announce() {
 	if strings.HasPrefix(r.lock.Name, "file:") {
 		r.log.Info("a lock in a file is for copies on this one host")
 	}
+	if text := missing(r.lock.Register); text != "" {
+		r.log.Warn("this store keeps nothing beside the lock, or cannot list it", "missing", text)
+	}
 	if text := supervise.Containment(); text != "" {
 		r.log.Warn("not everything that the command starts can be killed", "reason", text)
 	}
+}
+
+// missing says what a run does without, where the store offers only the lock.
+func missing(reg tenure.Register) string {
+	_, beside := reg.(tenure.Siblinger)
+	_, lists := reg.(tenure.Lister)
+	var what []string
+	if !beside {
+		what = append(what, "the store's promises are not probed")
+	}
+	if !beside || !lists {
+		what = append(what, "candidates are not listed", "their maxttl is not compared: give all copies the same")
+	}
+	return strings.Join(what, "; ")
 }
 
 // killMargin is how long before the term's deadline the command is killed. It
@@ -177,7 +195,7 @@ func (r *runner) prepare(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || !errors.Is(err, tenure.ErrCannotProbe) {
 			return err
 		}
-		r.log.Warn("not contending yet: the store cannot be probed", "error", err, "again in", wait)
+		r.log.Warn("not contending yet: the store cannot be probed", "error", err, "after", wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

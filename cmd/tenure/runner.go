@@ -78,6 +78,9 @@ func (r *runner) observe(ev tenure.Event) {
 		if r.proc != nil && othersMayLead(ev.Err) {
 			r.proc.Kill()
 		}
+		if r.ended != nil {
+			r.cancel() // see finish
+		}
 	case tenure.EventRefused:
 		if r.refusal(ev.Err) {
 			r.fatal = ev.Err
@@ -138,13 +141,13 @@ func (r *runner) work(ctx context.Context, term *tenure.Term) error {
 			r.afterTerm(ctx, end)
 			return nil
 		case end.byItself() && !r.flags.restart:
-			return r.finish(end.ending())
+			return r.finish(ctx, end.ending())
 		case end.err != nil && !r.flags.restart && !errors.Is(end.err, supervise.ErrDeadline):
 			if failures++; end.final() || failures >= startTries {
-				return r.finish(end.ending())
+				return r.finish(ctx, end.ending())
 			}
 		case end.result.Cause == supervise.WatchdogLost && !r.flags.restart:
-			return r.finish(end.ending())
+			return r.finish(ctx, end.ending())
 		}
 		if time.Since(begin) > restartLongest {
 			wait = restartFirst
@@ -162,7 +165,7 @@ func (r *runner) work(ctx context.Context, term *tenure.Term) error {
 func (r *runner) beginWork() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waitedOut {
+	if r.waitedOut || r.ended != nil {
 		return false
 	}
 	r.began, r.working, r.draining = true, true, false
@@ -176,12 +179,16 @@ func (r *runner) endWork() {
 }
 
 // finish ends the run: the command has ended by itself, or cannot be run. Also
-// if the term is just being lost, the command is not run anywhere again.
-func (r *runner) finish(e ending) error {
+// if the term is just being lost, the command is not run anywhere again: then
+// the elector is asked to stop, once the term's end is known. Otherwise it stops
+// because the work has ended, and its log says so.
+func (r *runner) finish(ctx context.Context, e ending) error {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ended = &e
-	r.mu.Unlock()
-	r.cancel()
+	if ctx.Err() != nil {
+		r.cancel()
+	}
 	return nil
 }
 

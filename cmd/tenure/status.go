@@ -28,6 +28,8 @@ type candidateDoc struct {
 	tenure.Candidate
 	AgeSeconds float64 `json:"ageSeconds"`
 	Live       bool    `json:"live"`
+	// Leads says that the record names it.
+	Leads bool `json:"leads"`
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -71,29 +73,17 @@ func (a *app) status(ctx context.Context, f *lockFlags) error {
 		doc.CandidatesProblem = message(err)
 	}
 	for _, c := range all {
-		c.State = stateNow(&c, v)
-		doc.Candidates = append(doc.Candidates, candidateDoc{c, seconds(now.Sub(c.Time)), c.Live(now)})
+		leads := v.State == tenure.RecordHeld && c.ClusterUID == v.Record.ClusterUID
+		if leads && c.State == tenure.StateStandby {
+			c.State = tenure.StateLeading // the record knows better than an entry written just before
+		}
+		doc.Candidates = append(doc.Candidates, candidateDoc{c, seconds(now.Sub(c.Time)), c.Live(now), leads})
 	}
 	slices.SortFunc(doc.Candidates, func(a, b candidateDoc) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.ClusterUID, b.ClusterUID))
 	})
 	a.print(doc, func(b *strings.Builder) { doc.text(b, now) })
 	return stateError(v.State)
-}
-
-// stateNow is what a candidate is by the record, which knows better than an
-// entry that was written before: one that has died or is frozen stays as it
-// last said.
-func stateNow(c *tenure.Candidate, v *tenure.View) tenure.State {
-	r := v.Record
-	holds := v.State == tenure.RecordHeld && c.Identity == r.HolderIdentity && c.ClusterUID == r.ClusterUID
-	switch {
-	case holds && c.State == tenure.StateStandby:
-		return tenure.StateLeading
-	case !holds && c.State != tenure.StateStandby:
-		return tenure.StateEnded
-	}
-	return c.State
 }
 
 // look reads a lock once.
@@ -195,6 +185,9 @@ func (d *lockDoc) stateText() string {
 
 func (d *lockDoc) takeoverText(now time.Time) string {
 	text := fmt.Sprintf("at most %.1fs", d.TakeoverSeconds)
+	if until := d.pausedUntil(now); until != "" && d.State != tenure.RecordImplausible {
+		return "paused: nobody takes it until " + until
+	}
 	switch d.State {
 	case tenure.RecordHeld, tenure.RecordStranger:
 		text += " after the holder's last renewal"
@@ -202,9 +195,6 @@ func (d *lockDoc) takeoverText(now time.Time) string {
 		return "never: a person decides (tenure release --force)"
 	default:
 		text += " if a candidate runs"
-	}
-	if d.Paused != nil && d.Paused.Until.After(now) {
-		text += ", but not while paused"
 	}
 	return text
 }
@@ -230,7 +220,11 @@ func short(d time.Duration) string {
 }
 
 func (c *candidateDoc) text() string {
-	text := fmt.Sprintf("%s on %s, %s, seen %s", c.Identity, c.Host, strings.ToLower(string(c.State)), ago(time.Duration(c.AgeSeconds*float64(time.Second))))
+	state := strings.ToLower(string(c.State))
+	if !c.Leads && (!c.Live || c.State != tenure.StateStandby) {
+		state = "last said " + state // it has died, is frozen, or has just ceased to lead
+	}
+	text := fmt.Sprintf("%s on %s, %s, seen %s", c.Identity, c.Host, state, ago(time.Duration(c.AgeSeconds*float64(time.Second))))
 	if !c.Ready {
 		text += ", not contending"
 	}

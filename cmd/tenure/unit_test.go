@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +33,7 @@ func TestExitCodes(t *testing.T) {
 		{tenure.ErrImplausibleEpoch, 4},
 		{tenure.ErrDuplicateIdentity, 4},
 		{tenure.ErrSettingsDiffer, 4},
+		{tenure.ErrPaused, 4},
 		{&tenure.UnsafeStoreError{}, 4},
 		{os.ErrPermission, 1},
 	} {
@@ -111,6 +114,73 @@ func TestRefusal(t *testing.T) {
 		r := &runner{contending: time.Now().Add(-c.ran)}
 		if got := r.refusal(c.err); got != c.want {
 			t.Errorf("%s: ends the run: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestSameSignal: timeout(1) signals tenure and then its group; the command has
+// its grace all the same.
+func TestSameSignal(t *testing.T) {
+	stops := 0
+	r := &runner{log: slog.New(slog.DiscardHandler), cancel: func() { stops++ }, working: true}
+	r.signalled(syscall.SIGTERM)
+	r.signalled(syscall.SIGTERM)
+	if r.killed || stops != 1 {
+		t.Errorf("two equal signals at once: killed %v, stopped %d times", r.killed, stops)
+	}
+	r.stoppedAt = r.stoppedAt.Add(-sameSignal)
+	if r.signalled(syscall.SIGTERM); !r.killed {
+		t.Errorf("an equal signal %v later does not kill", sameSignal)
+	}
+	r.killed, r.stoppedAt = false, time.Now()
+	if r.signalled(syscall.SIGINT); !r.killed {
+		t.Error("another signal does not kill")
+	}
+}
+
+// TestMissing: what a store that offers only the lock does without.
+func TestMissing(t *testing.T) {
+	type bare struct{ tenure.Register }
+	type beside struct {
+		tenure.Register
+		tenure.Siblinger
+	}
+	type all struct {
+		beside
+		tenure.Lister
+	}
+	for _, c := range []struct {
+		reg          tenure.Register
+		probe, lists bool
+	}{
+		{bare{}, false, false},
+		{beside{}, true, false},
+		{all{}, true, true},
+	} {
+		text := missing(c.reg)
+		if strings.Contains(text, "probed") == c.probe || strings.Contains(text, "listed") == c.lists || strings.Contains(text, "maxttl") == c.lists {
+			t.Errorf("%T is said to miss %q", c.reg, text)
+		}
+	}
+}
+
+// TestCandidateText: only whom the record names is said to lead.
+func TestCandidateText(t *testing.T) {
+	for _, c := range []struct {
+		state       tenure.State
+		live, leads bool
+		want        string
+	}{
+		{tenure.StateLeading, true, true, "a on h, leading, seen"},
+		{tenure.StateDraining, true, true, "a on h, draining, seen"},
+		{tenure.StateLeading, true, false, "a on h, last said leading, seen"},
+		{tenure.StateLeading, false, false, "a on h, last said leading, seen"},
+		{tenure.StateStandby, true, false, "a on h, standby, seen"},
+		{tenure.StateStandby, false, false, "a on h, last said standby, seen"},
+	} {
+		doc := candidateDoc{Candidate: tenure.Candidate{Identity: "a", Host: "h", State: c.state}, Live: c.live, Leads: c.leads}
+		if got := doc.text(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%+v reads %q, want %q", c, got, c.want)
 		}
 	}
 }
