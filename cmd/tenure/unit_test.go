@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -135,6 +136,36 @@ func TestSameSignal(t *testing.T) {
 	r.killed, r.stoppedAt = false, time.Now()
 	if r.signalled(syscall.SIGINT); !r.killed {
 		t.Error("another signal does not kill")
+	}
+}
+
+// TestFinish: a command that ended by itself ends the run also if the term is
+// lost at that moment, in whichever order the two become known.
+func TestFinish(t *testing.T) {
+	for _, lost := range []string{"never", "before", "after"} {
+		ctx, lose := context.WithCancel(t.Context())
+		stopped := false
+		r := &runner{cancel: func() { stopped = true }}
+		over := func() {
+			lose()
+			r.observe(tenure.Event{Kind: tenure.EventEnded, Err: tenure.ErrHandover})
+		}
+		if lost == "before" {
+			over()
+		}
+		if err := r.finish(ctx, ending{code: 7}); err != nil {
+			t.Error(err)
+		}
+		if lost == "after" {
+			over()
+		}
+		if stopped != (lost != "never") {
+			t.Errorf("the term is lost %s the end: the elector is stopped: %v", lost, stopped)
+		}
+		if r.beginWork() {
+			t.Errorf("the term is lost %s the end: the command is run again", lost)
+		}
+		lose()
 	}
 }
 
