@@ -369,7 +369,9 @@ func (e *Elector) logLine(ev Event) {
 	case EventReleased:
 		log.Info("released", "epoch", ev.Epoch, "preferredHolder", ev.Holder)
 	case EventFollowing:
-		if ev.Holder != e.set.identity {
+		if ev.Holder == "" {
+			log.Debug("nobody holds the lock", "epoch", ev.Epoch)
+		} else if ev.Holder != e.set.identity {
 			log.Info("standing by", "holder", ev.Holder, "epoch", ev.Epoch)
 		}
 	case EventOrdered:
