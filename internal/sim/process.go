@@ -334,7 +334,7 @@ func (p *process) work(ctx context.Context, t *tenure.Term) error {
 		leave = w.now() + r.dur(d/2, 4*d) // the work ends by itself
 	}
 	for ctx.Err() == nil {
-		if w.now() > leave {
+		if w.now() > leave && !w.quietNow() {
 			return pick(r, []error{nil, errNetwork})
 		}
 		p.tick(ctx, r.dur(d/50, d/8))
