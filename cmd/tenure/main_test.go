@@ -5,7 +5,9 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,11 +21,20 @@ func TestMain(m *testing.M) {
 	supervise.Watchdog()
 	// Else every program sleeps for a second when it ends, if built with -race.
 	os.Setenv("GORACE", goRace)
-	testscript.Main(m, map[string]func(){
+	testscript.Main(heedful{m}, map[string]func(){
 		"tenure": main,
 		"beat":   beatMain,
 		"nobody": nobodyMain,
 	})
+}
+
+// heedful runs the tests with HUP caught: what it starts has HUP by default then,
+// also when the tests themselves were started to ignore it, as nohup(1) does.
+type heedful struct{ *testing.M }
+
+func (h heedful) Run() int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	return h.M.Run()
 }
 
 const goRace = "atexit_sleep_ms=0"
