@@ -241,7 +241,7 @@ func (a *announcer) compare(all []Candidate) peers {
 		if c.LeaseDurationSeconds > 0 && c.LeaseDurationSeconds <= maxLeaseSeconds {
 			p.longest = max(p.longest, time.Duration(c.LeaseDurationSeconds)*time.Second)
 		}
-		if c.Epoch <= MaxPlausibleEpoch {
+		if c.Epoch < MaxPlausibleEpoch/2 { // what anybody may write there must not use the epochs up
 			p.epoch = max(p.epoch, c.Epoch)
 		}
 		p.newest = max(p.newest, c.Time.UnixNano())

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 var (
@@ -97,6 +98,11 @@ func PauseLock(ctx context.Context, reg Register, p Pause) (*View, error) {
 	if left := time.Until(p.Until); left <= 0 || left > MaxPause {
 		return nil, fmt.Errorf("tenure: pausing: the end %s is %v away; it must be in the future and at most %v away",
 			p.Until.Format(time.RFC3339), left.Round(time.Second), MaxPause)
+	}
+	for _, text := range []string{p.By, p.Why} {
+		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return nil, fmt.Errorf("tenure: pausing: %q has an unprintable character; write it in one line", text)
+		}
 	}
 	p.At, p.Until = p.At.UTC().Round(time.Second), p.Until.UTC().Round(time.Second)
 	return order(ctx, reg, func(v *View) (bool, error) {
@@ -237,7 +243,7 @@ func stopperOver(v *View, holder string, d time.Duration) *Record {
 		}
 		rec.Paused, rec.Lineage = old.Paused, old.Lineage
 		for _, n := range []int64{old.Epoch, old.LeaseTransitions} {
-			if n <= MaxPlausibleEpoch {
+			if n < MaxPlausibleEpoch {
 				rec.Epoch = max(rec.Epoch, n)
 			}
 		}

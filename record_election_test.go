@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,6 +213,48 @@ func TestRestartedIdentityIsNoDuplicate(t *testing.T) {
 		}
 		b.leads("a", takeover)
 		b.end(a)
+	})
+}
+
+// TestEpochsAreNotUsedUp: no term begins above the highest epoch that is
+// believed, or nobody could ever take the lock after it.
+func TestEpochsAreNotUsedUp(t *testing.T) {
+	scenario(t, func(t *testing.T, b *bench) {
+		b.mem.Put([]byte(`{"holderIdentity":"","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":9007199254740992,"nonce":"n"}`))
+		a := b.start("a", nil)
+		time.Sleep(time.Minute)
+		if l := b.leader(); l != nil {
+			t.Errorf("it leads with epoch %d", l.term.Epoch())
+		}
+		if err := a.Status().Refused; !errors.Is(err, tenure.ErrImplausibleEpoch) {
+			t.Errorf("the status says %v, want ErrImplausibleEpoch", err)
+		}
+		b.end(a)
+	})
+}
+
+// TestOwnLateWritesAreNoDuplicate: a store that stalls for longer than D applies
+// what was given up long ago; that is nobody else.
+func TestOwnLateWritesAreNoDuplicate(t *testing.T) {
+	scenario(t, func(t *testing.T, b *bench) {
+		a := b.start("a", nil)
+		b.leads("a", firstStart)
+		var n atomic.Int64
+		a.hook.set(func(h *hooked) {
+			h.beforeWrite = func(context.Context, []byte) error {
+				if n.Add(1)%4 == 0 {
+					time.Sleep(14 * time.Second)
+				}
+				return nil
+			}
+		})
+		select {
+		case err := <-a.done:
+			t.Fatalf("Run returned %v", err)
+		case <-time.After(10 * time.Minute):
+		}
+		b.end(a)
+		time.Sleep(time.Minute)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tenure.dev/internal/clock"
@@ -157,7 +158,8 @@ func (m *machine) noteChange(prev, next *sighting) {
 		}
 		next.changes = prev.changes
 	}
-	if next.kind == held && next.rec.HolderIdentity == m.set.identity && m.attempted(next.rec.Nonce) == nil {
+	if next.kind == held && next.rec.HolderIdentity == m.set.identity &&
+		m.attempted(next.rec.Nonce) == nil && !slices.Contains(m.spent, next.rec.Nonce) {
 		next.changes++
 	}
 	switch next.kind {

@@ -40,6 +40,7 @@ type state struct {
 	longest time.Duration // longest lease duration known for this lock
 	peers   peers
 	own     []attempt // writes of ours whose nonce may stand in the record
+	spent   []string  // the nonces of our last writes, however old
 	pause   pauseSeen
 	store   storeTime
 
@@ -49,8 +50,11 @@ type state struct {
 	failures int           // writes in a row that failed
 	// readFailures counts reads in a row that failed.
 	readFailures int
-	doubt        bool          // the record must be read before it is written
-	abstain      time.Duration // until then we leave the lock to others
+	// contradictions counts writes in a row that were refused for a version
+	// which the store then showed unchanged.
+	contradictions int
+	doubt          bool          // the record must be read before it is written
+	abstain        time.Duration // until then we leave the lock to others
 
 	term     termState
 	late     int  // acquisitions in a row whose answer came too late

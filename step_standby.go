@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -22,6 +23,10 @@ const preferredPoll = 200 * time.Millisecond
 // down to a predecessor: what it left, what it had sent when it died, what a
 // restore put back. More than that are a living copy's renewals.
 const maxOtherNonces = 3
+
+// maxSpent is how many of our last nonces are known as ours when a write that
+// was given up is applied late.
+const maxSpent = 31
 
 // never is a time that does not come.
 const never = time.Duration(1<<63 - 1)
@@ -71,6 +76,8 @@ func (m *machine) takeAt() (time.Duration, error) {
 		return never, m.peers.conflict
 	case m.sight.kind == implausible:
 		return never, m.sight.why
+	case m.nextEpoch() > MaxPlausibleEpoch:
+		return never, fmt.Errorf("%w: the next would be above 2^53", ErrImplausibleEpoch)
 	case m.paused():
 		return never, nil
 	case m.set.hasPeers && !m.peers.known:
@@ -191,6 +198,7 @@ func (m *machine) write(kind opKind, rec *Record, base Version) {
 	att := attempt{nonce: rec.Nonce, sent: m.now, base: base, rec: rec, sum: sha256.Sum256(value)}
 	if kind == opAcquire || kind == opRenew {
 		m.own = append(m.own[:len(m.own):len(m.own)], att)
+		m.spent = append(slices.Clone(m.spent[max(0, len(m.spent)-maxSpent):]), att.nonce)
 	}
 	m.begin(kind, att, value)
 }
@@ -240,7 +248,7 @@ func (m *machine) onRead(op operation) {
 	switch m.phase {
 	case standby:
 		if m.ev.version != before {
-			m.failures = 0
+			m.failures, m.contradictions = 0, 0
 		}
 		m.afterPoll()
 	case leading, draining, releasing:
@@ -290,8 +298,8 @@ func (m *machine) notTaken(op operation, doing string, err error) {
 	if !errors.Is(err, ErrConflict) {
 		return
 	}
-	if m.failures++; m.failures > 1 {
-		m.nextAt += m.backoff(m.failures-1, nil)
+	if m.contradictions++; m.contradictions > 1 {
+		m.nextAt += m.backoff(m.contradictions-1, nil)
 		m.tell(Event{Kind: EventFailed, Latency: m.now.AtMost(op.sent),
 			Err: fmt.Errorf("tenure: %s: the store refuses the write for its version, and shows that same version (a delete marker, a retention rule or a broken store?): %w", doing, err)})
 	}

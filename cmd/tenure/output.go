@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -87,7 +89,29 @@ func (a *app) print(doc any, text func(*strings.Builder)) {
 	}
 	var b strings.Builder
 	text(&b)
-	fmt.Fprint(a.out, b.String())
+	if _, err := fmt.Fprint(a.out, plain(b.String(), true)); err != nil {
+		a.unwritten(err)
+	}
+}
+
+// unwritten notes that the answer did not get out: exit 1, whatever it was.
+func (a *app) unwritten(err error) {
+	a.lost = true
+	fmt.Fprintln(a.err, "tenure: writing the answer:", err)
+}
+
+// plain escapes what a terminal might obey, and line ends too unless they are
+// ours: anybody may have written what stands in a record.
+func plain(s string, lines bool) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) || lines && r == '\n' {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 func (a *app) printJSON(doc any) {
@@ -96,13 +120,13 @@ func (a *app) printJSON(doc any) {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(doc); err != nil {
-		fmt.Fprintln(a.err, "tenure: writing the answer:", err)
+		a.unwritten(err)
 	}
 }
 
 // say tells a person what goes on, beside the answer.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.err, "tenure: "+format+"\n", args...)
+	fmt.Fprintln(a.err, plain(fmt.Sprintf("tenure: "+format, args...), true))
 }
 
 // pausedUntil returns the end of a pause that lasts at now, "" if none does.
@@ -115,18 +139,19 @@ func (d *lockDoc) pausedUntil(now time.Time) string {
 
 // summary is one line on a lock.
 func (d *lockDoc) summary() string {
+	holder := plain(d.Holder, false)
 	switch {
 	case d.State == tenure.RecordHeld:
-		return fmt.Sprintf("held by %s, epoch %d", d.Holder, d.Epoch)
+		return fmt.Sprintf("held by %s, epoch %d", holder, d.Epoch)
 	case d.State == tenure.RecordStranger && d.Holder != "":
-		return fmt.Sprintf("held by %s, by another elector's record", d.Holder)
+		return fmt.Sprintf("held by %s, by another elector's record", holder)
 	case d.State == tenure.RecordReleased:
 		if until := d.pausedUntil(time.Now()); until != "" {
 			return fmt.Sprintf("released, epoch %d: paused, nobody takes it until %s", d.Epoch, until)
 		}
 		return fmt.Sprintf("released, epoch %d: the first candidate takes it", d.Epoch)
 	case d.State == tenure.RecordStopper:
-		return fmt.Sprintf("being waited out (%s), epoch %d: nobody leads", d.Holder, d.Epoch)
+		return fmt.Sprintf("being waited out (%s), epoch %d: nobody leads", holder, d.Epoch)
 	case d.State == tenure.RecordAbsent:
 		return "there is no record of it: nobody leads"
 	default:

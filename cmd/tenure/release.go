@@ -122,6 +122,9 @@ func (a *app) confirm(f *releaseFlags, lock *tenure.Lock, v *tenure.View) error 
 	if f.dead {
 		risk = "without waiting: IF IT IS ALIVE, TWO WILL LEAD until it notices"
 	}
+	if v.State == tenure.RecordImplausible {
+		a.say("the epoch %d is implausible: the next one will be LOWER, and what has seen %d will refuse it", f.epoch, f.epoch)
+	}
 	a.say("taking %s from %s, epoch %d: %s", lock.Name, holder, f.epoch, risk)
 	if f.yes {
 		return nil

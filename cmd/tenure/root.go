@@ -23,6 +23,8 @@ type app struct {
 	verbose bool
 	// printed is set when the JSON document is on stdout: there is one at most.
 	printed bool
+	// lost is set when the answer could not be written.
+	lost bool
 	// stopped is the signal that ended an interrupted context.
 	stopped atomic.Int32
 }
@@ -73,6 +75,9 @@ func execute(ctx context.Context, args []string, files stdio) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if a.lost {
+		return exitFailed
+	}
 	if err == nil {
 		return 0
 	}

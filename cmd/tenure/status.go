@@ -120,6 +120,11 @@ func (d *statusDoc) text(b *strings.Builder, now time.Time) {
 }
 
 func row(b *strings.Builder, name, format string, args ...any) {
+	for i, arg := range args {
+		if s, ok := arg.(string); ok {
+			args[i] = plain(s, false)
+		}
+	}
 	fmt.Fprintf(b, "%-12s "+format+"\n", append([]any{name}, args...)...)
 }
 
