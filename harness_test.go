@@ -76,7 +76,8 @@ func (h *hooked) Write(ctx context.Context, value []byte, old tenure.Version) (t
 			return "", err
 		}
 	}
-	version, err := h.Register.Write(ctx, value, old)
+	// What has reached the store is applied, also if the caller has given up.
+	version, err := h.Register.Write(context.WithoutCancel(ctx), value, old)
 	if after != nil {
 		if err := after(ctx, value, err); err != nil {
 			return "", err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,11 +238,14 @@ func TestOwnLateWritesAreNoDuplicate(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
 		a := b.start("a", nil)
 		b.leads("a", firstStart)
-		var n atomic.Int64
+		start := time.Now()
 		a.hook.set(func(h *hooked) {
-			h.beforeWrite = func(context.Context, []byte) error {
-				if n.Add(1)%4 == 0 {
-					time.Sleep(14 * time.Second)
+			h.beforeWrite = func(_ context.Context, value []byte) error {
+				if into := time.Since(start) % time.Minute; into < 14*time.Second {
+					if strings.Contains(string(value), `"holderIdentity":""`) {
+						return errors.New("the disk stalls")
+					}
+					time.Sleep(14*time.Second - into) // the disk stalls
 				}
 				return nil
 			}
