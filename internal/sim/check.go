@@ -151,6 +151,9 @@ func (w *world) alone(p *process, what string) {
 		if q == p || q.ended || q.crashed {
 			continue
 		}
+		if p.stock != nil && q.stock != nil {
+			continue // two stock electors may overlap: they count from the answer
+		}
 		if q.valid() || q.stock != nil && q.stock.leads {
 			if w.now() < w.unclaimed {
 				w.stats.Unclaimed++
