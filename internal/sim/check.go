@@ -31,7 +31,7 @@ const (
 // hotLimit is how many requests to the lock a process may make in a second: a
 // preferred holder polls every 200 ms, a failing one from every P/20 up to P,
 // and a watch may poke every 50 ms.
-const hotLimit = 60
+const hotLimit = 40
 
 // A Finding is a check that failed.
 type Finding struct {

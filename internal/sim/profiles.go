@@ -87,10 +87,12 @@ var deleteTwice = macro{6, func(g *generator) {
 var freshAndCut = macro{6, func(g *generator) {
 	f := g.add(0, Update, leader, 0)
 	f.N -= f.N % 2
-	after := g.scaled(0.1, 0.5)
-	g.addNoise(after, leader, g.scaled(0.3, 0.6), noiseLostAnswers)
-	g.add(after+g.scaled(0.25, 0.5), Cut, leader, g.scaled(1, 2))
-	g.add(after+g.scaled(0.1, 0.4), Crash, standby, g.scaled(0.01, 0.1))
+	after := g.moment() // before it has renewed with the shorter one
+	for range 3 {
+		g.addNoise(after, leader, g.scaled(0.3, 0.6), noiseLostAnswers)
+	}
+	g.add(after+g.scaled(0.22, 0.4), Cut, leader, g.scaled(1, 2))
+	g.add(after+g.scaled(0.1, 0.3), Crash, standby, g.scaled(0.01, 0.1))
 	f = g.add(after+g.scaled(1, 1.5), Update, anyone, 0)
 	f.N |= 1
 	g.at += g.scaled(1.5, 2.5)
