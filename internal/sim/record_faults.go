@@ -114,8 +114,8 @@ func (w *world) garble(r *rng) {
 // order on it, or was given one then: a candidate that has seen it without that
 // order, and nothing of what came between, takes it for an order on what it is
 // waiting out. Nor when it names a shorter D than a living leader may have: a
-// process that has seen neither waits by that. Every other held record that is put back is waited out anew, and
-// I1 is checked as always.
+// process that has seen neither waits by that. Every other held record that is
+// put back is waited out anew, and I1 is checked as always.
 func (w *world) restore(old *moment) {
 	if old.rec != nil && (old.rec.Released() || old.rec.Orders > 0 || old.rec.LeaseDuration < w.longest) {
 		w.disclaim()
