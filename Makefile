@@ -65,7 +65,7 @@ lint: lint-tool ## golangci-lint on every module
 	done; [ -z "$${failed:-}" ]
 
 sim: ## the simulator, long: a million faults (SIM_FAULTS=n for another number)
-	go test ./internal/sim -run 'TestSim$$' -count=1 -timeout 60m -sim.faults=$(SIM_FAULTS)
+	go test ./internal/sim -run 'TestSim$$' -count=1 -v -timeout 60m -sim.faults=$(SIM_FAULTS)
 
 mutants: ## planted mistakes that the simulator must find
 	go test -tags mutant ./internal/sim -run TestMutants -count=1 -timeout $(TIMEOUT)
@@ -108,7 +108,7 @@ check-darwin:
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build $(ALL)
 
 check-sim:
-	go test ./internal/sim -run 'TestSim$$' -count=1 -timeout $(TIMEOUT) -sim.faults=50000
+	go test ./internal/sim -run 'TestSim$$' -count=1 -v -timeout $(TIMEOUT) -sim.faults=50000
 
 check-model:
 	go test ./test/model -count=1 -timeout $(TIMEOUT)
