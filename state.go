@@ -67,7 +67,6 @@ type state struct {
 // termState is a term of ours, from its beginning to its release.
 type termState struct {
 	epoch     int64
-	begun     clock.Reading
 	confirmed attempt // the write from which the term is counted
 	cause     error   // why the context ended
 	voluntary bool    // ended by an order, by Run's context or by the work: renewed while draining

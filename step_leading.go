@@ -23,7 +23,7 @@ func (m *machine) beginTerm(a attempt) {
 	m.phase = leading
 	m.late = 0
 	m.set.d = a.rec.LeaseDuration
-	m.term = termState{epoch: a.rec.Epoch, begun: m.now, confirmed: a}
+	m.term = termState{epoch: a.rec.Epoch, confirmed: a}
 	m.do(action{kind: actBegin, att: a})
 }
 

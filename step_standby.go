@@ -338,7 +338,7 @@ func (m *machine) tooLate(op operation, left time.Duration) {
 	}
 	m.late = 0
 	m.abstain = m.now.Mono + m.set.d
-	m.term = termState{epoch: op.att.rec.Epoch, begun: m.now, confirmed: op.att, over: true, voluntary: true}
+	m.term = termState{epoch: op.att.rec.Epoch, confirmed: op.att, over: true, voluntary: true}
 	m.phase = releasing
 	m.nextAt = m.now.Mono
 }
