@@ -88,7 +88,7 @@ func (r noticesLate) Write(ctx context.Context, value []byte, old tenure.Version
 type hidesContext struct{ *mem.Register }
 
 func hide(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return errors.New("status 1: " + err.Error()) // no longer wrapped
 	}
 	return err
