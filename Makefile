@@ -34,7 +34,7 @@ LINT = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure/golangci-lint-$(LINT_VERSION)-$$
 # What check runs, in this order; quick ones first.
 PHASES := check-format check-tidy check-rules build check-darwin lint test check-sim mutants check-model
 
-.PHONY: help check fix test lint sim mutants model chaos bench build run clean deps lint-tool $(PHASES)
+.PHONY: help check fix test lint sim mutants model chaos bench build run clean deps testbed lint-tool $(PHASES)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ run: build ## two copies that elect, and fail over
 
 clean: ## remove what was built
 	rm -rf bin out
+
+testbed: ## build the real servers that the tests run, once per version
+	test/testbed/build.sh all
 
 deps: ## install the programs that the checks need, where that is possible
 	@test/tools/deps.sh

@@ -57,6 +57,9 @@ type Driver struct {
 	// Params are the names of the driver's own parameters. Their values may be
 	// printed: none may be a credential.
 	Params []string
+	// Price is what the store's requests cost, for those that have a list
+	// price; the zero value means that requests cost nothing by themselves.
+	Price Price
 }
 
 // A Lock is what a lock URL stands for.
