@@ -157,7 +157,10 @@ type loop struct {
 
 func (l *loop) run(ctx context.Context) error {
 	e := l.e
-	l.state = &state{set: e.set, next: e.set.durations, longest: e.set.d}
+	l.state = &state{
+		set: e.set, next: e.set.durations, longest: max(e.set.d, min(e.opt.Seen.LeaseDuration, e.set.maxD)),
+		highest: e.opt.Seen.Epoch, lineage: e.opt.Seen.Lineage,
+	}
 	stop := ctx.Done()
 	ev := event{kind: evTick}
 	select { // an Update made before Run rules the first term too
@@ -169,6 +172,7 @@ func (l *loop) run(ctx context.Context) error {
 		ev.now = e.clock.Read()
 		ev.nonce = [2]uint64{e.rand.Uint64(), e.rand.Uint64()}
 		ev.jitter = e.rand.Float64()
+		ev.may = l.standing(&ev)
 		var acts []action
 		var wake time.Duration
 		l.state, acts, wake = step(l.state, &ev)
@@ -293,7 +297,7 @@ func (l *loop) request(a *action) {
 // publish updates the status.
 func (l *loop) publish() {
 	e, s := l.e, l.state
-	next := Status{Identity: e.set.identity, State: s.publicState(), Refused: s.refused, Durations: s.set.public()}
+	next := Status{Identity: e.set.identity, State: s.publicState(), Lineage: s.lineage, Refused: s.refused, Durations: s.set.public()}
 	if rec := s.sight.rec; rec != nil && (s.sight.kind == held || s.sight.kind == released) {
 		next.Holder, next.Epoch = rec.HolderIdentity, rec.Epoch
 	}

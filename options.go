@@ -70,6 +70,13 @@ type Options struct {
 	Endpoint string
 	CABundle string
 
+	// Seen is what was known of the lock before this process began.
+	Seen Seen
+	// Standing, when set, is asked by the elector's goroutine, before each
+	// decision and with the record last read (nil if there is none that
+	// parses), what this process may do. It must not block.
+	Standing func(*Record) Standing
+
 	// Once makes Run return a *LostError, or an error that wraps
 	// ErrRenewDeadline, when a term ends early, instead of contending again.
 	Once bool
@@ -100,6 +107,8 @@ type settings struct {
 	endpoint string
 	caBundle string
 	once     bool
+	// replicas: Standing is asked.
+	replicas bool
 	// hasClock, hasPeers: the register is a Clock; a Siblinger and a Lister.
 	hasClock bool
 	hasPeers bool
@@ -205,7 +214,10 @@ func (o *Options) check() (settings, error) {
 		identity: o.Identity, candidate: o.Candidate, clusterUID: o.ClusterUID,
 		durations: durations{o.LeaseDuration, o.RenewDeadline, o.Period},
 		maxD:      o.MaxLeaseDuration, drift: o.Drift, drain: o.Drain,
-		endpoint: o.Endpoint, caBundle: o.CABundle, once: o.Once,
+		endpoint: o.Endpoint, caBundle: o.CABundle, once: o.Once, replicas: o.Standing != nil,
+	}
+	if o.Seen.Epoch < 0 || o.Seen.Epoch > MaxPlausibleEpoch {
+		bad("Seen.Epoch is %d; it must be from 0 to 2^53", o.Seen.Epoch)
 	}
 	if m, ok := o.Register.(StockElectors); ok {
 		s.stock = m.StockElectors()

@@ -43,6 +43,7 @@ type state struct {
 	spent   []string  // the nonces of our last writes, however old
 	pause   pauseSeen
 	store   storeTime
+	may     Standing // about the record as it was last read
 
 	op       operation
 	lastOp   uint64
@@ -114,7 +115,8 @@ const (
 	opAcquire // an acquisition
 	opRenew
 	opRelease
-	opTime // the store's clock
+	opTime     // the store's clock
+	opContinue // going on with a replica's term
 )
 
 // peers is what the other candidates' entries say.
@@ -154,6 +156,7 @@ type event struct {
 	unix    int64
 	peers   peers
 	update  durations
+	may     Standing
 }
 
 type eventKind uint8
@@ -215,6 +218,7 @@ type machine struct {
 }
 
 func (m *machine) handle() {
+	m.may = m.ev.may
 	switch m.ev.kind {
 	case evAnswer:
 		if m.op.kind == opNone || m.ev.op != m.op.id {
@@ -283,6 +287,8 @@ func (m *machine) answer(op operation) {
 		m.onReleased(op)
 	case opTime:
 		m.onStoreTime()
+	case opContinue:
+		m.onContinued(op)
 	case opNone:
 	}
 }

@@ -37,6 +37,8 @@ type Status struct {
 	// Holder and Epoch are the record's; empty where it names nobody.
 	Holder string
 	Epoch  int64
+	// Lineage is the record's lineage, as this process believes it.
+	Lineage string
 	// Refused says why this candidate does not contend, or is nil.
 	Refused error
 	// LastError is why the last request failed, and Failing since when

@@ -48,6 +48,8 @@ func (m *machine) proceedStandby() {
 	switch {
 	case m.sight.kind == unseen || m.doubt || at > m.now.Mono:
 		m.begin(opRead, attempt{}, nil)
+	case m.continues():
+		m.goOn()
 	case m.sight.kind == absent && !mutated(absentAtOnce) && !mutated(absentWaitedOut):
 		m.createStopper()
 	case m.set.hasClock && !m.freshTime():
@@ -70,8 +72,10 @@ func (m *machine) refuse(why error) {
 // on its monotonic clock, and what keeps it from ever doing so as things stand.
 func (m *machine) takeAt() (time.Duration, error) {
 	switch {
-	case m.sight.kind == unseen:
+	case m.sight.kind == unseen || m.may == MustWait:
 		return never, nil
+	case m.continues():
+		return m.now.Mono, nil
 	case m.peers.conflict != nil:
 		return never, m.peers.conflict
 	case m.sight.kind == implausible:
@@ -196,7 +200,7 @@ func (m *machine) write(kind opKind, rec *Record, base Version) {
 		return
 	}
 	att := attempt{nonce: rec.Nonce, sent: m.now, base: base, rec: rec, sum: sha256.Sum256(value)}
-	if kind == opAcquire || kind == opRenew {
+	if kind == opAcquire || kind == opRenew || kind == opContinue {
 		m.own = append(m.own[:len(m.own):len(m.own)], att)
 		m.spent = append(slices.Clone(m.spent[max(0, len(m.spent)-maxSpent):]), att.nonce)
 	}
@@ -259,7 +263,7 @@ func (m *machine) onRead(op operation) {
 
 // afterPoll decides when to look again, or to try.
 func (m *machine) afterPoll() {
-	if m.sight.changes > maxOtherNonces {
+	if m.sight.changes > maxOtherNonces && !m.replicaRenews() {
 		m.finish(fmt.Errorf("%w: %q renews the record, and it is not this process; give each candidate an identity of its own",
 			ErrDuplicateIdentity, m.set.identity))
 		return

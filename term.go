@@ -21,6 +21,7 @@ type Term struct {
 
 	until atomic.Int64 // monotonic
 	wall  atomic.Int64 // wall clock, ns since 1970
+	sent  atomic.Int64 // monotonic
 	over  atomic.Bool
 }
 
@@ -35,6 +36,7 @@ func newTerm(parent context.Context, c clock.Clock, epoch int64) *Term {
 func (t *Term) extend(sent clock.Reading, d, lease time.Duration) {
 	t.until.Store(int64(sent.Mono + d))
 	t.wall.Store(sent.Wall + int64(lease))
+	t.sent.Store(int64(sent.Mono))
 }
 
 func (t *Term) end(cause error) {
@@ -63,6 +65,12 @@ func (t *Term) Valid() bool {
 // with a monotonic reading. Renewals move it; it never goes back.
 func (t *Term) Deadline() time.Time {
 	return t.clock.Time(time.Duration(t.until.Load()))
+}
+
+// Renewed returns the instant at which the renewal that the term counts from
+// was sent, with a monotonic reading.
+func (t *Term) Renewed() time.Time {
+	return t.clock.Time(time.Duration(t.sent.Load()))
 }
 
 // Context returns the context of the guarded work. It ends before the term
