@@ -72,6 +72,36 @@ type Clock interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
+// A Dater is a [Register] whose store stamps what it keeps with its own clock,
+// and tells that clock with it. With [TakeoverStoreClock] a candidate that has
+// just started takes a lock whose holder is long dead without waiting.
+type Dater interface {
+	// ReadDated reads as [Register.Read] does, with the same errors and in one
+	// request, and returns the store's times too. Neither may come from this
+	// machine's clock. An answer without them has zero times, and no error.
+	ReadDated(ctx context.Context) (DatedValue, error)
+}
+
+// A DatedValue is what a register held when it answered, and when that was.
+type DatedValue struct {
+	// Value and Version are as [Register.Read] returns them.
+	Value   []byte
+	Version Version
+	// Written is when the value was written, by the store's clock, to the second
+	// or better: the stamp that the store gave to the write.
+	Written time.Time
+	// Now is what the store's clock read when it made this answer.
+	Now time.Time
+}
+
+// A WriteLimiter is a [Register] whose store allows only so many writes of one
+// key.
+type WriteLimiter interface {
+	// MinWriteInterval is the time that must lie between two writes of one key,
+	// if they go on and on; single ones may follow each other sooner.
+	MinWriteInterval() time.Duration
+}
+
 // A Siblinger is a [Register] that can open others beside it, in the same
 // store and with the same rights: for probes, candidates and members.
 type Siblinger interface {

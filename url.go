@@ -70,6 +70,8 @@ type Lock struct {
 	Name string
 	// Settings are what the URL says about the election.
 	Settings Settings
+	// Price is what the store's requests cost, as its driver knows it.
+	Price Price
 }
 
 var (
@@ -120,7 +122,7 @@ func Open(ctx context.Context, raw string, vars Vars) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock %v: %w", u, err)
 	}
-	return &Lock{Register: reg, Name: u.String(), Settings: u.Settings}, nil
+	return &Lock{Register: reg, Name: u.String(), Settings: u.Settings, Price: d.Price}, nil
 }
 
 var (

@@ -30,9 +30,25 @@ type Settings struct {
 	Identity string
 	// Namespace is namespace.
 	Namespace string
+	// Takeover is takeover.
+	Takeover Takeover
 }
 
-var commonParams = []string{"deadline", "identity", "maxttl", "namespace", "renew", "timeout", "ttl"}
+// Takeover says how a candidate that has just started learns that a lock's
+// holder is dead.
+type Takeover string
+
+const (
+	// TakeoverWait is the default, and so is the empty string: it watches the
+	// record for as long as the holder's term may last.
+	TakeoverWait Takeover = "wait"
+	// TakeoverStoreClock: it also takes a lock at once whose record the store
+	// itself says was last written so long ago that no clock error explains it.
+	// It needs a [Dater].
+	TakeoverStoreClock Takeover = "storeclock"
+)
+
+var commonParams = []string{"deadline", "identity", "maxttl", "namespace", "renew", "takeover", "timeout", "ttl"}
 
 func parseSettings(common map[string]string) (Settings, error) {
 	var s Settings
@@ -60,12 +76,23 @@ func parseSettings(common map[string]string) (Settings, error) {
 			s.Identity = value
 		case "namespace":
 			s.Namespace = value
+		case "takeover":
+			s.Takeover, err = parseTakeover(value)
 		}
 		if err != nil {
 			return Settings{}, err
 		}
 	}
 	return s, nil
+}
+
+func parseTakeover(value string) (Takeover, error) {
+	switch t := Takeover(value); t {
+	case TakeoverWait, TakeoverStoreClock:
+		return t, nil
+	}
+	return "", fmt.Errorf("the parameter \"takeover\" is neither %s nor %s: write one of them, or leave it out for %s",
+		TakeoverWait, TakeoverStoreClock, TakeoverWait)
 }
 
 var numberForm = regexp.MustCompile(`^[0-9]{1,9}$`)
@@ -100,6 +127,9 @@ func (s Settings) each(add func(key, value string)) {
 	}
 	if s.Namespace != "" {
 		add("namespace", s.Namespace)
+	}
+	if s.Takeover != "" {
+		add("takeover", string(s.Takeover))
 	}
 }
 

@@ -65,6 +65,8 @@ func TestParseURLSettings(t *testing.T) {
 		"mem://x?ttl=10s&deadline=6.5s&renew=2s&maxttl=1m&identity={cluster}-{name}&namespace={namespace}": {
 			LeaseDuration: 10 * time.Second, RenewDeadline: 6500 * time.Millisecond, Period: 2 * time.Second,
 			MaxLeaseDuration: time.Minute, Identity: "eu/west:1-nightly", Namespace: "ns"},
+		"mem://x?takeover=storeclock": {Takeover: tenure.TakeoverStoreClock},
+		"mem://x?takeover=wait":       {Takeover: tenure.TakeoverWait},
 	} {
 		u, err := tenure.ParseURL(raw, testVars)
 		if err != nil || u.Settings != want {
@@ -103,7 +105,7 @@ func TestParseURLErrors(t *testing.T) {
 		{"mem://h/%zz", []string{"percent-encoding"}},
 		{"mem://h/%00", []string{"control"}},
 		{"mem://h/%ff", []string{"control"}},
-		{"mem://x?tll=5s", []string{`"tll"`, `nearest is "ttl"`, `scheme "mem"`, "deadline, identity, maxttl, namespace, renew, timeout, ttl"}},
+		{"mem://x?tll=5s", []string{`"tll"`, `nearest is "ttl"`, `scheme "mem"`, "deadline, identity, maxttl, namespace, renew, takeover, timeout, ttl"}},
 		{"urltest://x?regin=5s", []string{`nearest is "region"`, "endpoint", "ttl"}},
 		{"mem://x?region=r", []string{`"region" is not known`}},
 		{"mem://x?a/b=r", []string{"a parameter is not known"}},
@@ -117,6 +119,9 @@ func TestParseURLErrors(t *testing.T) {
 		{"mem://x?ttl=0", []string{"longer than nothing"}},
 		{"mem://x?renew=-5s", []string{`"renew" is -5s`, "longer than nothing"}},
 		{"mem://x?maxttl=soon", []string{`"maxttl" is not a duration`, "5s"}},
+		{"mem://x?takeover=at-once", []string{`"takeover"`, "wait", "storeclock"}},
+		{"mem://x?takeover=", []string{`"takeover" is empty`}},
+		{"mem://x?takeover", []string{"takeover=…"}},
 		{"mem://x?ttl=%zz", []string{"percent-encoding"}},
 		{"mem://{cluster}/x", []string{"{cluster} in the host", "own lock", "identity"}},
 		{"mem://x/{cluster}", []string{"{cluster} in the path", "own lock"}},
