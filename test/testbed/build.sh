@@ -25,7 +25,8 @@ build() {
   if [ ! -x "$out" ]; then
     echo "building $4 $v" >&2
     mkdir -p "$dir"
-    (cd "$here/$1" && go build -ldflags "$ld" -o "$out.$$" "$3")
+    # Only what is built with Kubernetes links the C library.
+    (cd "$here/$1" && CGO_ENABLED=$([ "$1" = kube ] && echo 1 || echo 0) go build -ldflags "$ld" -o "$out.$$" "$3")
     mv "$out.$$" "$out"
   fi
   # Tests look for the newest by a name without version.
@@ -42,15 +43,47 @@ kube() {
     "-X $p.gitVersion=$v -X $p.gitMajor=1 -X $p.gitMinor=${minor%%.*} -X $p.gitTreeState=clean -X $p.gitCommit=0000000000000000000000000000000000000000 -X $p.buildDate=2026-01-01T00:00:00Z"
 }
 
+# stages: the rules that kwok plays nodes and pods by ship in its module.
+stages() {
+  local src out
+  out=$cache/testbed/kwok-$(version kwok sigs.k8s.io/kwok)-$go/stages.yaml
+  [ ! -s "$out" ] || return 0
+  src=$(cd "$here/kwok" && go mod download sigs.k8s.io/kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+  for f in "$src"/{node/fast,node/heartbeat-with-lease,pod/fast}/*-*.yaml; do
+    echo ---
+    cat "$f"
+  done >"$out.$$"
+  mv "$out.$$" "$out"
+}
+
+# azurite: an npm package, at a fixed version, installed without running scripts
+# of its dependencies.
+azurite() {
+  local v=3.37.0 dir main=node_modules/azurite/dist/src/blob/main.js
+  dir=$cache/testbed/azurite-$v
+  if [ ! -x "$dir/$main" ]; then
+    echo "installing azurite $v" >&2
+    command -v npm >/dev/null || { echo "build.sh: azurite needs npm and node: install Node.js" >&2; exit 1; }
+    mkdir -p "$dir.$$"
+    npm install --prefix "$dir.$$" --ignore-scripts --no-audit --no-fund --silent "azurite@$v" >&2
+    chmod +x "$dir.$$/$main"
+    rm -rf "$dir"
+    mv "$dir.$$" "$dir"
+  fi
+  mkdir -p "$cache/testbed/bin"
+  ln -sfn "$dir/$main" "$cache/testbed/bin/azurite-blob.$$" && mv -T "$cache/testbed/bin/azurite-blob.$$" "$cache/testbed/bin/azurite-blob"
+}
+
 part() {
   case $1 in
   kube-apiserver | kube-controller-manager | kube-scheduler) kube "$1" ;;
   etcd) build kube go.etcd.io/etcd/server/v3 go.etcd.io/etcd/server/v3 etcd ;;
-  kwok) build kwok sigs.k8s.io/kwok sigs.k8s.io/kwok/cmd/kwok kwok ;;
+  kwok) build kwok sigs.k8s.io/kwok sigs.k8s.io/kwok/cmd/kwok kwok; stages ;;
   fake-gcs-server) build fakegcs github.com/fsouza/fake-gcs-server github.com/fsouza/fake-gcs-server fake-gcs-server ;;
   versitygw) build versity github.com/versity/versitygw github.com/versity/versitygw/cmd/versitygw versitygw ;;
   toxiproxy-server) build toxi github.com/Shopify/toxiproxy/v2 github.com/Shopify/toxiproxy/v2/cmd/server toxiproxy-server ;;
-  all) for p in kube-apiserver kube-controller-manager kube-scheduler etcd kwok fake-gcs-server versitygw toxiproxy-server; do part "$p"; done ;;
+  azurite | azurite-blob) azurite ;;
+  all) for p in kube-apiserver kube-controller-manager kube-scheduler etcd kwok fake-gcs-server versitygw toxiproxy-server azurite; do part "$p"; done ;;
   *) echo "build.sh: unknown part $1" >&2; exit 2 ;;
   esac
 }
