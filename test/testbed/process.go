@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -48,6 +49,9 @@ func FreePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
+// startWithin bounds the start of what takes milliseconds on a free machine.
+const startWithin = 10 * time.Second
+
 // Cmd says what to run.
 type Cmd struct {
 	// Path is the program, Args its arguments without the program's name.
@@ -62,7 +66,8 @@ type Cmd struct {
 	UID, GID uint32
 	// Host, when set, is its own host name, in a UTS namespace of its own.
 	Host string
-	// NetNS, when set, is the name of the network namespace that it runs in.
+	// NetNS, when set, is the network namespace that it runs in: a name that ip
+	// netns knows, or a path, as [Network.NetNS] returns.
 	NetNS string
 }
 
@@ -88,7 +93,9 @@ func Start(c Cmd) (*Process, error) {
 	if c.Host != "" { // setting the name needs the namespace first
 		path, args = wrap(path, args, "unshare", "--uts", "--", "sh", "-c", `hostname "$1" && shift && exec "$@"`, "sh", c.Host)
 	}
-	if c.NetNS != "" {
+	if strings.Contains(c.NetNS, "/") {
+		path, args = wrap(path, args, "nsenter", "--net="+c.NetNS, "--")
+	} else if c.NetNS != "" {
 		path, args = wrap(path, args, "ip", "netns", "exec", c.NetNS)
 	}
 	cmd := exec.Command(path, args...)
@@ -152,8 +159,17 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 }
 
-// Pause freezes it with SIGSTOP; Resume lets it go on.
-func (p *Process) Pause() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause freezes it with SIGSTOP and returns when each of its threads stands
+// still, some milliseconds. Resume lets it go on.
+func (p *Process) Pause() error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for p.Err() == nil && !stopped(p.PID()) {
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
 
 // Resume lets a paused process go on.
 func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

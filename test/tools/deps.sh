@@ -18,6 +18,12 @@ need gcc gcc libc6-dev
 need git git
 need make make
 need spin spin
+# What the tests on real control planes make namespaces and cut networks with.
+need unshare util-linux
+need nsenter util-linux
+need hostname hostname
+need ip iproute2
+need nft nftables
 
 if ! command -v go >/dev/null; then
   echo "deps: Go is missing: install the release that go.work names, or later" >&2
