@@ -258,7 +258,7 @@ func (l *loop) begin(a attempt) {
 // request does a's I/O beside the loop, which never waits for a store.
 func (l *loop) request(a *action) {
 	e := l.e
-	op, kind, value, version := a.op, a.kind, a.value, a.version
+	op, kind, value, version, nonce := a.op, a.kind, a.value, a.version, a.nonce
 	e.mu.Lock()
 	full := e.hanging >= maxHanging
 	if !full {
@@ -280,6 +280,11 @@ func (l *loop) request(a *action) {
 				ev.parsed = parse(value, ev.err)
 			}
 		case actWrite:
+			if before := e.opt.BeforeWrite; before != nil {
+				if ev.err = before(ctx, nonce); ev.err != nil {
+					break // not sent
+				}
+			}
 			ev.version, ev.err = e.opt.Register.Write(ctx, value, version)
 		case actTime:
 			var now time.Time

@@ -29,4 +29,7 @@ const (
 	releaseBeforeDrain
 	leadingFromRead
 	absentWaitedOut
+	// seatAlone is a mistake in internal/replica: a sibling goes on with a term
+	// although it has only seen it in the seat.
+	seatAlone
 )

@@ -32,6 +32,7 @@ var mutationNames = map[string]mutation{
 	"release-before-drain":    releaseBeforeDrain,
 	"leading-from-read":       leadingFromRead,
 	"absent-waited-out":       absentWaitedOut,
+	"seat-alone":              seatAlone,
 }
 
 // activeMutation begins with the one that the environment names, so that any test
@@ -51,3 +52,7 @@ func Mutate(name string) bool {
 
 // Mutations returns the names of all mistakes, sorted.
 func Mutations() []string { return slices.Sorted(maps.Keys(mutationNames)) }
+
+// Mutated reports whether the named mistake is switched on, for packages beside
+// this one.
+func Mutated(name string) bool { return mutated(mutationNames[name]) && mutationNames[name] != noMutation }

@@ -4,6 +4,7 @@
 package tenure
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -76,6 +77,10 @@ type Options struct {
 	// decision and with the record last read (nil if there is none that
 	// parses), what this process may do. It must not block.
 	Standing func(*Record) Standing
+	// BeforeWrite, when set, is called before each conditional write to the
+	// lock is sent, with the nonce that it carries, in a goroutine of its own. The
+	// write is not sent unless it returns nil; its time counts as the write's.
+	BeforeWrite func(ctx context.Context, nonce string) error
 
 	// Once makes Run return a *LostError, or an error that wraps
 	// ErrRenewDeadline, when a term ends early, instead of contending again.

@@ -26,14 +26,13 @@ type Seen struct {
 type Standing uint8
 
 const (
-	// MayContend: as a process that is nobody's replica.
+	// MayContend is for a process that has no replica, or acts for all of them.
 	MayContend Standing = iota
-	// MustWait: another replica acts; do not try to take the lock.
+	// MustWait is for one that must not try to take the lock: another acts.
 	MustWait
-	// MayContinue: the record is the term of a replica of ours, which acts no
-	// more, and this process has taken its place. It goes on with that term, at
-	// the same epoch, from its own conditional write on. Whoever answers this
-	// vouches that the other replica sends no further write.
+	// MayContinue says that the record is the term of a replica of ours, which
+	// acts no more, and that this process has taken its place. It goes on with
+	// that term, at the same epoch, from its own conditional write on.
 	MayContinue
 )
 
@@ -54,6 +53,9 @@ func (l *loop) standing(ev *event) Standing {
 // continues reports whether the record is the term of a replica of ours that
 // this process may go on with.
 func (m *machine) continues() bool {
+	if a := m.standing(); a != nil && a.continued && m.may != MustWait {
+		return true // we have gone on with it, and the answer was lost or late
+	}
 	return m.may == MayContinue && m.sight.kind == held && !m.sight.rec.Stopper() &&
 		m.sight.rec.HolderIdentity == m.set.identity && m.sight.rec.ClusterUID == m.set.clusterUID
 }
@@ -98,5 +100,6 @@ func (m *machine) onContinued(op operation) {
 		m.nextAt = m.now.Mono + m.set.p/4
 	default:
 		m.beginTerm(op.att)
+		m.term.shared = op.att.sent.Mono + m.set.wait(op.att.rec.LeaseDuration)
 	}
 }

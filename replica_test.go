@@ -160,3 +160,33 @@ func TestSeen(t *testing.T) {
 		t.Errorf("it wrote %+v (%v)", rec, err)
 	}
 }
+
+// TestReplicaLostContinuation: a continuation that was applied, and whose answer
+// was lost, is no acquisition: the replica that was stopped may still believe in
+// its term, so no new one begins. (Found by the simulator.)
+func TestReplicaLostContinuation(t *testing.T) {
+	w := continuing(t)
+	value := w.need(actWrite).value
+	w.answer(event{err: ErrConflict, may: MayContend})
+	w.answer(event{parsed: parse(value, nil), version: "v2", may: MayContend})
+	rec, err := ParseRecord(w.need(actWrite).value)
+	if err != nil || rec.Epoch != 41 {
+		t.Errorf("it wrote %+v, want the same epoch (%v)", rec, err)
+	}
+}
+
+// TestReplicaReleasesLate: a lock that was a sibling's a moment ago is not given
+// up while the sibling, stopped, may believe in its term.
+func TestReplicaReleasesLate(t *testing.T) {
+	w := continuing(t)
+	w.answer(event{version: "v2", may: MayContinue})
+	w.need(actBegin)
+	w.after(time.Second).send(event{kind: evStop})
+	w.after(time.Second).send(event{kind: evDrained})
+	for range 4 {
+		if w.has(actWrite) != nil {
+			t.Fatalf("it wrote %v after it had gone on with the term", w.now.Mono)
+		}
+		w.after(2 * time.Second).send(event{kind: evTick})
+	}
+}

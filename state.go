@@ -82,6 +82,8 @@ type termState struct {
 	// known.
 	maybeReleased Version
 	handTo        string
+	// shared is until when the replica whose term this was may believe in it.
+	shared time.Duration
 }
 
 // attempt is a conditional write of ours, as a holder.
@@ -91,6 +93,9 @@ type attempt struct {
 	base  Version // what it was conditional on
 	rec   *Record // what it wrote
 	sum   [sha256.Size]byte
+	// continued: it goes on with a replica's term, which may be valid in the
+	// eyes of a replica that was stopped.
+	continued bool
 }
 
 // sighting returns what the store shows once the attempt was applied.
@@ -178,6 +183,7 @@ type action struct {
 	value   []byte
 	version Version
 	timeout time.Duration
+	nonce   string
 	att     attempt
 	err     error
 	event   Event
@@ -328,7 +334,7 @@ func (m *machine) tell(e Event) { m.do(action{kind: actTell, event: e}) }
 func (m *machine) begin(kind opKind, att attempt, value []byte) {
 	m.lastOp++
 	m.op = operation{id: m.lastOp, kind: kind, sent: m.now, att: att}
-	a := action{op: m.lastOp, kind: actWrite, value: value, version: att.base, timeout: m.set.timeout()}
+	a := action{op: m.lastOp, kind: actWrite, value: value, version: att.base, timeout: m.set.timeout(), nonce: att.nonce}
 	switch kind {
 	case opRead:
 		a.kind, a.version = actRead, m.sight.version

@@ -290,6 +290,10 @@ func (m *machine) proceedReleasing() {
 	if m.now.Mono < m.nextAt {
 		return
 	}
+	if m.now.Mono < m.term.shared { // a replica that was stopped may believe in the term
+		m.nextAt = m.term.shared
+		return
+	}
 	m.endTerm(either(m.term.cause, ErrTermOver))
 	if m.doubt {
 		m.begin(opRead, attempt{}, nil)

@@ -133,7 +133,7 @@ func (m *machine) waiting() time.Duration {
 // shortens a wait.
 func (m *machine) retakes() bool {
 	a := m.standing()
-	if a == nil {
+	if a == nil || a.continued {
 		return false
 	}
 	if mutated(ownNonceAfterD) {
@@ -183,6 +183,7 @@ func (m *machine) acquire() {
 	if old := m.sight.rec; old != nil && m.sight.kind != implausible {
 		rec.LeaseTransitions = old.LeaseTransitions + 1
 		rec.Paused = old.Paused
+		rec.Lineage = either(rec.Lineage, old.Lineage) // a stranger's may have kept it
 	}
 	if rec.Lineage == "" {
 		rec.Lineage = rec.Nonce
@@ -199,7 +200,7 @@ func (m *machine) write(kind opKind, rec *Record, base Version) {
 		m.nextAt = m.now.Mono + m.failed(operation{sent: m.now}, err)
 		return
 	}
-	att := attempt{nonce: rec.Nonce, sent: m.now, base: base, rec: rec, sum: sha256.Sum256(value)}
+	att := attempt{nonce: rec.Nonce, sent: m.now, base: base, rec: rec, sum: sha256.Sum256(value), continued: kind == opContinue}
 	if kind == opAcquire || kind == opRenew || kind == opContinue {
 		m.own = append(m.own[:len(m.own):len(m.own)], att)
 		m.spent = append(slices.Clone(m.spent[max(0, len(m.spent)-maxSpent):]), att.nonce)

@@ -102,8 +102,14 @@ func (w *world) began(p *process, e tenure.Event, r time.Duration) {
 	if left := t.until - p.slot.machine.now().Mono; left < r {
 		w.find(checkLate, "%s: term %d begins with %v left, less than R = %v", p.name(), t.epoch, left, r)
 	}
-	w.checkEpoch(p, t)
-	w.maxEpoch = max(w.maxEpoch, t.epoch)
+	if c := p.slot.cluster(); c != "" && c == w.maxCluster && t.epoch == w.maxEpoch {
+		w.stats.Continued++
+	} else {
+		w.checkEpoch(p, t)
+	}
+	if t.epoch > w.maxEpoch {
+		w.maxEpoch, w.maxCluster = t.epoch, p.slot.cluster()
+	}
 	p.seen = max(p.seen, t.epoch)
 	w.checkBound(p, t)
 	w.alone(p, "begins")
@@ -150,6 +156,9 @@ func (w *world) alone(p *process, what string) {
 	for _, q := range w.processes {
 		if q == p || q.ended || q.crashed {
 			continue
+		}
+		if c := p.slot.cluster(); c != "" && c == q.slot.cluster() && p.term != nil && q.term != nil && p.term.epoch == q.term.epoch {
+			continue // the cluster's one term, which a replica goes on with
 		}
 		if p.stock != nil && q.stock != nil {
 			continue // two stock electors may overlap: they count from the answer
@@ -288,6 +297,7 @@ type Stats struct {
 	Requests    map[string]int // by kind, those of single requests
 	Terms       int
 	Failovers   int
+	Continued   int // terms that a replica went on with
 	Mutations   int
 	requests    int
 	MaxTakeover time.Duration // from the last fault to a leader
@@ -326,6 +336,7 @@ func (s *Stats) Add(o *Stats) {
 	}
 	s.Terms += o.Terms
 	s.Failovers += o.Failovers
+	s.Continued += o.Continued
 	s.Mutations += o.Mutations
 	s.requests += o.requests
 	s.MaxTakeover = max(s.MaxTakeover, o.MaxTakeover)
@@ -338,11 +349,11 @@ func (s *Stats) Add(o *Stats) {
 }
 
 func (s *Stats) String() string {
-	return fmt.Sprintf("%d scenarios of %v in all, %d requests, %d terms, %d failovers, %d mutations\n"+
+	return fmt.Sprintf("%d scenarios of %v in all, %d requests, %d terms (%d that a replica went on with), %d failovers, %d mutations\n"+
 		"faults of the schedule: %d (%s)\nfaults of single requests: %d (%s)\n"+
 		"longest takeover after the last fault %v; most requests of a process in a second %d; duplicate identities refused %d\n"+
 		"not claimed: %d checks within D of the restore of a released record; %d epochs without a witness",
-		s.Scenarios, s.Virtual.Round(time.Second), s.requests, s.Terms, s.Failovers, s.Mutations,
+		s.Scenarios, s.Virtual.Round(time.Second), s.requests, s.Terms, s.Continued, s.Failovers, s.Mutations,
 		s.Injected(), list(s.Faults), total(s.Requests), list(s.Requests),
 		s.MaxTakeover.Round(time.Millisecond), s.MaxRate, s.Duplicates, s.Unclaimed, s.NoWitness)
 }

@@ -43,6 +43,7 @@ type process struct {
 	slot *slot
 	n    int
 	uid  string
+	self string // of this process, where several share the identity and uid
 
 	elector *tenure.Elector
 	stock   *stock
@@ -154,7 +155,7 @@ func (p *process) thaw() {
 }
 
 func (p *process) name() string {
-	return p.slot.identity + "/" + p.uid
+	return p.slot.identity + "/" + p.self
 }
 
 // startSlot starts a process in a slot where none runs. It is called under
@@ -167,6 +168,10 @@ func (w *world) startSlot(s *slot) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{w: w, slot: s, n: s.processes, cancel: cancel, dead: make(chan struct{}), bounds: make(map[int64]time.Duration)}
 	p.uid = "u" + strconv.Itoa(s.n) + "." + strconv.Itoa(p.n)
+	p.self = p.uid
+	if s.opts.Cluster != "" {
+		p.uid = "u-" + s.opts.Cluster
+	}
 	p.life, p.crash = context.WithCancel(context.Background())
 	s.p = p
 	w.processes = append(w.processes, p)
@@ -185,6 +190,7 @@ func (w *world) startSlot(s *slot) {
 		LeaseDuration: s.opts.D, RenewDeadline: s.opts.R, Period: s.opts.P, MaxLeaseDuration: w.sc.MaxD,
 		Drift: w.sc.Drift, Drain: s.opts.Drain, Once: s.opts.Once, Observe: p.observe,
 	}
+	leave := w.join(p, &o)
 	clock.Substitute(&o, clock.Substitutes{Clock: processClock{p}, Seed: newRNG(w.sc.Seed, 3, uint64(s.n), uint64(p.n)).next() | 1})
 	e, err := tenure.New(o)
 	if err != nil {
@@ -194,6 +200,7 @@ func (w *world) startSlot(s *slot) {
 	go func() {
 		defer p.finished()
 		err := e.Run(ctx, p.work)
+		leave()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if p.working > 0 {

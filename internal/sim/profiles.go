@@ -14,6 +14,7 @@ type profile struct {
 	macros     []macro
 	wallOffset time.Duration
 	twins      bool
+	replicas   bool
 	tweak      func(*Scenario, *rng)
 }
 
@@ -127,6 +128,24 @@ var twinOfLeader = macro{6, func(g *generator) {
 	g.at += g.scaled(0.5, 1.5)
 }}
 
+// cloneOfLeader: the leading cluster is cut off from the store, and a copy of it
+// starts.
+var cloneOfLeader = macro{6, func(g *generator) {
+	g.add(0, Cut, leader, g.scaled(0.8, 2))
+	g.add(g.scaled(0, 0.3), Twin, leader, g.scaled(0.8, 3))
+	g.at += g.scaled(1, 2)
+}}
+
+// freezeActing: the process that acts for its cluster is stopped, goes on, and
+// maybe stopped again.
+var freezeActing = macro{6, func(g *generator) {
+	g.add(0, Freeze, leader, g.scaled(0.5, 2))
+	if g.chance(0.5) {
+		g.add(g.scaled(0.6, 1), Freeze, leader, g.scaled(0.1, 2))
+	}
+	g.at += g.scaled(0.7, 1.5)
+}}
+
 // slowAcquisition: the leader dies, and the others' requests are slow.
 var slowAcquisition = macro{4, func(g *generator) {
 	g.add(0, Crash, leader, g.scaled(1, 3))
@@ -198,6 +217,11 @@ var profiles = []profile{
 			sc.LongDrain = 0.6
 		}},
 	{name: "twins", weight: 2, flavours: anyFlavour, twins: true, macros: join([]macro{twinOfLeader, twinOfLeader, single(2, Twin, anyone, 0.5, 3)}, processFaults, networkFaults)},
+	{name: "replicas", weight: 3, flavours: anyFlavour, twins: true, replicas: true, macros: join([]macro{twinOfLeader, cloneOfLeader, cloneOfLeader, freezeActing, freezeActing}, processFaults, networkFaults, orders),
+		tweak: func(sc *Scenario, r *rng) {
+			sc.D, sc.Delay = pick(r, []time.Duration{5 * time.Second, 10 * time.Second}), [2]time.Duration{time.Millisecond, 50 * time.Millisecond}
+			sc.Noise = pick(r, []float64{0, 0, 0.01, 0.05})
+		}},
 	{name: "walls", weight: 2, flavours: anyFlavour, wallOffset: 3 * time.Hour, macros: join([]macro{single(20, WallStep, anyone, 0, 0)}, processFaults, networkFaults, recordFaults)},
 	{name: "suspend", weight: 1, flavours: anyFlavour, macros: join([]macro{suspendedLeader, single(2, Suspend, anyone, 0.1, 2)}, processFaults, networkFaults)},
 	{name: "stock", weight: 2, flavours: stockFlavour, macros: join(networkFaults, processFaults, weighted(1, orders)),

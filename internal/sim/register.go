@@ -31,6 +31,7 @@ const (
 	laneLock lane = iota
 	lanePeers
 	laneWatch
+	laneSeat
 	lanes
 )
 

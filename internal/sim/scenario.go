@@ -56,6 +56,9 @@ type SlotOptions struct {
 	Twin bool
 	// Stock makes it a stock elector.
 	Stock *stockConfig
+	// Cluster makes it a replica: those of one cluster share its seat, and an
+	// identity. A twin of one is a copy of the cluster, with a seat of its own.
+	Cluster string
 }
 
 // initial is what is in the store at the start.
@@ -173,6 +176,12 @@ func NewScenario(seed uint64, profile string) *Scenario {
 		o.Start = r.dur(0, d/2)
 		o.Once = r.chance(0.1)
 		sc.Slots = append(sc.Slots, o)
+	}
+	if p.replicas {
+		for i := range sc.Slots {
+			c := fmt.Sprintf("c%d", i/2)
+			sc.Slots[i].Identity, sc.Slots[i].Host, sc.Slots[i].Cluster = c, "h"+c, c
+		}
 	}
 	if p.twins {
 		for i := range n {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tenure.dev"
@@ -205,13 +206,17 @@ func (w *world) presented(value []byte) []byte {
 		return marshal(fields)
 	}
 	lease := make(map[string]json.RawMessage)
-	for _, name := range leaseNames {
+	for _, name := range append([]string{"lineage", "paused"}, leaseNames...) {
 		if raw, ok := fields[name]; ok {
 			lease[name] = raw
 		}
 	}
 	if epoch := number(fields, "epoch"); epoch > 0 {
-		set(lease, "leaseTransitions", max(epoch+1, number(fields, "leaseTransitions")))
+		before, err := strconv.ParseInt(known[strings.LastIndexByte(known, '|')+1:], 10, 64)
+		if err != nil {
+			before = number(fields, "leaseTransitions")
+		}
+		set(lease, "epoch", epoch+max(1, number(fields, "leaseTransitions")-before))
 	}
 	return marshal(lease)
 }

@@ -35,6 +35,7 @@ type world struct {
 	settled     bool // faults stopped so long ago that nothing may change any more
 
 	maxEpoch     int64         // of the terms begun
+	maxCluster   string        // whose replica began that term
 	longest      time.Duration // longest lease duration that anybody has been shown
 	damaged      bool
 	unclaimed    time.Duration // until when I1 is not claimed
@@ -282,6 +283,12 @@ func (w *world) bound() time.Duration {
 	}
 	if m.rec != nil && m.rec.PreferredHolder != "" || w.now()-w.lastHandover < slow(longest+w.sc.longestDrain()+longest) {
 		b += slow(longest) // kept for a preferred holder, from which the others abstain
+	}
+	for i := range w.sc.Slots {
+		if w.sc.Slots[i].Cluster != "" { // the seat is taken over, or a copy of the cluster is believed to be there
+			b += slow(3*longest + 6*p)
+			break
+		}
 	}
 	return b + max(0, w.lastArrival-w.now())
 }
