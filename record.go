@@ -100,6 +100,11 @@ var leaseFields = []string{
 	"holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions", "strategy", "preferredHolder",
 }
 
+// keptFields are those of ours that outlive a stranger's acquisition where the
+// store keeps them apart from its fields, as the annotations of a Lease: the
+// driver gives the epoch that the stranger's term has.
+var keptFields = []string{"epoch", "lineage", "paused"}
+
 // ParseRecord reads a record strictly: one JSON object in UTF-8, exact field
 // names, none twice, each of its type, nothing behind it. Unknown fields are
 // kept. The error says what is wrong and where. A record that parses may still
@@ -163,13 +168,14 @@ func ParseRecord(value []byte) (*Record, error) {
 }
 
 // foreign reports whether the fields are those of a stock Lease or of the older
-// MultiClusterLease: a holder and a renew time, and nothing that those lack.
+// MultiClusterLease: a holder and a renew time, either of which may be empty, and
+// nothing that those lack but what a driver has kept; above all no nonce.
 func foreign(fields map[string]json.RawMessage) bool {
 	if fields["holderIdentity"] == nil || fields["renewTime"] == nil {
 		return false
 	}
 	for name := range fields {
-		if !slices.Contains(leaseFields, name) {
+		if !slices.Contains(leaseFields, name) && !slices.Contains(keptFields, name) {
 			return false
 		}
 	}

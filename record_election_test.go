@@ -44,6 +44,29 @@ func TestDamagedRecordIsWaitedOutAndEpochsGrow(t *testing.T) {
 	}
 }
 
+// A stock elector that took the lock left our annotations: its epoch goes on
+// from there, and so do the lineage and a pause.
+func TestStrangersEpochAndLineageAreKept(t *testing.T) {
+	const epoch = 1 << 50 // above the time in seconds, which would hide it
+	scenario(t, func(t *testing.T, b *bench) {
+		b.mem.Put([]byte(`{"holderIdentity":"x","leaseDurationSeconds":10,"renewTime":"2000-01-01T00:00:10.000000Z","leaseTransitions":4,` +
+			`"epoch":1125899906842624,"lineage":"old","paused":{"by":"p","at":"2000-01-01T00:00:00Z","until":"2000-01-01T00:00:30Z"}}`))
+		a := b.start("a", nil)
+		if took := b.leads("a", 40*time.Second); took < 30*time.Second {
+			t.Errorf("took it after %v, under pause", took)
+		}
+		rec := b.record()
+		if rec.Epoch != epoch+1 || rec.Lineage != "old" || rec.LeaseTransitions != 5 || rec.Paused == nil {
+			t.Errorf("after a stranger of epoch %d: %+v", epoch, rec)
+		}
+		v, err := tenure.Look(t.Context(), b.mem)
+		if err != nil || v.State != tenure.RecordHeld {
+			t.Errorf("%+v, %v", v, err)
+		}
+		b.end(a)
+	})
+}
+
 func TestReleasedRecordIsTakenAtOnce(t *testing.T) {
 	scenario(t, func(t *testing.T, b *bench) {
 		b.mem.Put([]byte(`{"holderIdentity":"","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":5,"nonce":"n"}`))

@@ -16,6 +16,11 @@ import (
 const goodRecord = `{"holderIdentity":"a","candidate":"a","leaseDurationSeconds":10,"acquireTime":"2026-11-30T10:00:00.000000Z",` +
 	`"renewTime":"2026-11-30T10:00:02.000000Z","leaseTransitions":3,"epoch":7,"nonce":"n1","lineage":"l1","clusterUID":"u"}`
 
+// strangerRecord is what a driver shows of a stock Lease that has kept our
+// annotations.
+const strangerRecord = `{"holderIdentity":"x","leaseDurationSeconds":15,"renewTime":"2026-11-30T10:00:00.000000Z","leaseTransitions":4,` +
+	`"epoch":8,"lineage":"l1","paused":{"by":"me","at":"2026-11-30T10:00:00Z","until":"2026-11-30T11:00:00Z"}}`
+
 // with returns goodRecord with one field replaced, added or, for "", removed.
 func with(field, value string) string {
 	var out []string
@@ -92,6 +97,13 @@ func TestClassify(t *testing.T) {
 		{name: "stock Lease", value: `{"holderIdentity":"x","leaseDurationSeconds":15,"acquireTime":"2026-11-30T10:00:00.000000Z","renewTime":"2026-11-30T10:00:00.000000Z","leaseTransitions":4}`, want: stranger},
 		{name: "older MultiClusterLease", value: `{"holderIdentity":"x","renewTime":"2026-11-30T10:00:00.123456789Z","leaseTransitions":4}`, want: stranger},
 		{name: "emptied stock Lease is not released", value: `{"holderIdentity":"","leaseDurationSeconds":1,"renewTime":"2026-11-30T10:00:00.000000Z","leaseTransitions":4}`, want: stranger},
+		{name: "stock Lease with an epoch kept beside it", value: strangerRecord, past: past, want: stranger},
+		{name: "the same of another lineage, below an epoch seen", value: strangerRecord, past: state{lineage: "l2", highest: 99}, want: stranger},
+		{name: "a stranger's with nothing but a kept epoch", value: `{"holderIdentity":"","renewTime":"","epoch":8}`, want: stranger},
+		{name: "no renew time", value: `{"holderIdentity":"x","leaseDurationSeconds":15,"epoch":8}`, want: unreadable},
+		{name: "a stranger's epoch above 2^53", value: strings.Replace(strangerRecord, `"epoch":8`, `"epoch":9007199254740993`, 1), want: implausible},
+		{name: "a stranger's with a candidate of ours", value: `{"candidate":"a",` + strangerRecord[1:], want: unreadable},
+		{name: "a stranger's with a nonce is not one", value: `{"nonce":"n",` + strangerRecord[1:], want: held},
 		{name: "stopper", value: with("holderIdentity", `"release/op"`), want: held},
 	}
 	for _, tt := range tests {

@@ -79,8 +79,8 @@ func (m *machine) classify(p *parsed, version Version) sighting {
 	switch {
 	case errors.Is(err, errForeign):
 		s.kind, s.rec, s.d = stranger, rec, rec.LeaseDuration
-		if rec.LeaseTransitions > MaxPlausibleEpoch {
-			s.kind, s.why = implausible, fmt.Errorf("%w: leaseTransitions is %d", ErrImplausibleEpoch, rec.LeaseTransitions)
+		if n := max(rec.Epoch, rec.LeaseTransitions); n > MaxPlausibleEpoch {
+			s.kind, s.why = implausible, fmt.Errorf("%w: that of a stranger's record, or its leaseTransitions, is %d", ErrImplausibleEpoch, n)
 		}
 		return s
 	case err != nil:
