@@ -16,13 +16,8 @@ import (
 
 	"tenure.dev"
 	_ "tenure.dev/store/file" // file:///…
+	_ "tenure.dev/store/mem"  // mem://…, to refuse it with a reason
 )
-
-func init() {
-	tenure.RegisterScheme("mem", tenure.Driver{Open: func(context.Context, *tenure.URL) (tenure.Register, error) {
-		return nil, wrongUse("a lock in the memory of one process excludes no other process: name a file, such as file:///var/lib/tenure/nightly.lock")
-	}})
-}
 
 // openTimeout bounds opening a lock, requestTimeout each other thing that is
 // asked of a store, waits not counted.
@@ -49,26 +44,47 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 // use or configuration: nothing has been touched.
 func (f *lockFlags) open(ctx context.Context) (*tenure.Lock, tenure.Options, error) {
 	if f.url == "" {
-		return nil, tenure.Options{}, wrongUse("no lock is named: give --lock URL, such as --lock file:///var/lib/tenure/nightly.lock")
+		return nil, tenure.Options{}, noLockNamed()
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	lock, err := tenure.Open(ctx, f.url, f.vars)
+	lock, err := f.openOnce(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, tenure.Options{}, &codedError{exitFailed, err}
 	case err != nil:
 		return nil, tenure.Options{}, &codedError{exitUse, err}
 	}
-	s := lock.Settings
-	o := tenure.Options{
-		Register: lock.Register, Lock: lock.Name, Identity: s.Identity,
-		LeaseDuration: s.LeaseDuration, RenewDeadline: s.RenewDeadline, Period: s.Period, MaxLeaseDuration: s.MaxLeaseDuration,
-	}
-	if _, err := tenure.New(o); err != nil {
-		return nil, tenure.Options{}, &codedError{exitUse, err}
+	o, err := checkedOptions(lock)
+	if err != nil {
+		return nil, tenure.Options{}, err
 	}
 	return lock, o, nil
+}
+
+// openOnce opens the lock, unless it is one that excludes nobody.
+func (f *lockFlags) openOnce(ctx context.Context) (*tenure.Lock, error) {
+	u, err := tenure.ParseURL(f.url, f.vars)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "mem" {
+		return nil, wrongUse("a lock in the memory of one process excludes no other process: name a file, such as file:///var/lib/tenure/nightly.lock")
+	}
+	return tenure.Open(ctx, f.url, f.vars)
+}
+
+func noLockNamed() error {
+	return wrongUse("no lock is named: give --lock URL, such as --lock file:///var/lib/tenure/nightly.lock")
+}
+
+// checkedOptions returns options for a lock, or what is wrong with its settings.
+func checkedOptions(lock *tenure.Lock) (tenure.Options, error) {
+	o := lock.Options()
+	if _, err := tenure.New(o); err != nil {
+		return tenure.Options{}, &codedError{exitUse, err}
+	}
+	return o, nil
 }
 
 // durations returns what an election at lease duration d would run by.

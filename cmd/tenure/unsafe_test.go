@@ -9,12 +9,17 @@ import (
 	"sync"
 
 	"tenure.dev"
+	"tenure.dev/store/mem"
 )
 
-// The test binary has a store that ignores conditions, as some servers do.
+// The test binary has a store that ignores conditions, as some servers do, and
+// one that does not answer.
 func init() {
 	tenure.RegisterScheme("unsafe", tenure.Driver{Open: func(context.Context, *tenure.URL) (tenure.Register, error) {
 		return &ignoresConditions{}, nil
+	}})
+	tenure.RegisterScheme("hanging", tenure.Driver{Open: func(context.Context, *tenure.URL) (tenure.Register, error) {
+		return hangs{mem.New()}, nil
 	}})
 }
 
