@@ -119,7 +119,7 @@ func (s *store) do(ctx context.Context, q request) (*answer, error) {
 	if err := a.checkOrigin(); err != nil {
 		return nil, err
 	}
-	if a.status == http.StatusUnauthorized {
+	if a.status == http.StatusUnauthorized || a.code == "AuthenticationFailed" {
 		s.refused(r)
 	}
 	return a, nil

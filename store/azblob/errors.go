@@ -119,6 +119,8 @@ func (s *store) hint(a *answer) string {
 		return "the account is throttled"
 	case a.status >= 500:
 		return "the store has failed; what was asked may have happened or not"
+	case a.status == http.StatusNotModified:
+		return "it says \"not modified\" and was not asked: a cache stands between"
 	case a.status >= 300 && a.status < 400:
 		return "the store redirects, which Blob Storage does not: look at the endpoint"
 	case a.status < 300:
@@ -164,6 +166,9 @@ func (s *store) refusal(a *answer) string {
 		}
 	}
 	kind := s.rights(s.now())
+	if kind.kind == "sas" && !kind.ends.IsZero() && s.now().After(kind.ends) {
+		return fmt.Sprintf("the shared access signature has ended at %s: make a new one and restart", kind.ends.UTC().Format(time.RFC3339))
+	}
 	switch a.code {
 	case "AuthorizationPermissionMismatch", "InsufficientAccountPermissions", "AuthorizationResourceTypeMismatch", "AuthorizationServiceMismatch":
 		if kind.kind == "sas" {
@@ -172,7 +177,7 @@ func (s *store) refusal(a *answer) string {
 		return fmt.Sprintf("this identity may not %s blobs in the container %s: assign it \"Storage Blob Data Contributor\" there;"+
 			" a new assignment takes some minutes", verb, s.container)
 	case "AuthorizationFailure", "AuthorizationSourceIPMismatch", "AuthorizationProtocolMismatch":
-		return "the account's firewall, or the limits of the credential, do not let this request in: look at the account's networking (selected networks, private endpoints)"
+		return "the account's networking does not let this request in (selected networks, private endpoints), or " + s.notAccepted(kind)
 	case "KeyBasedAuthenticationNotPermitted":
 		return fmt.Sprintf("the account does not accept account keys: unset %s and %s, so that the identity of this process is used", envKey, envConnection)
 	case "PublicAccessNotPermitted", "NoAuthenticationInformation":
@@ -189,10 +194,7 @@ func (s *store) refusal(a *answer) string {
 func (s *store) notAccepted(r rights) string {
 	switch r.kind {
 	case "sas":
-		if !r.ends.IsZero() && s.now().After(r.ends) {
-			return fmt.Sprintf("the shared access signature has ended at %s: make a new one and restart", r.ends.UTC().Format(time.RFC3339))
-		}
-		return "the store does not accept the shared access signature: it may have ended or been revoked with the key that signed it; make a new one and restart"
+		return "the store does not accept the shared access signature: it may have been cut short, or revoked with the key that signed it; make a new one and restart"
 	case "key":
 		return fmt.Sprintf("the store does not accept the key of the account %s: it may have been rotated; set %s to a current one and restart", s.account, envKey)
 	}
@@ -259,7 +261,7 @@ func (s *store) explainTransport(err error) error {
 			" if it is right (a private one, a proxy that inspects TLS), name it in SSL_CERT_FILE: %w", name, err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("the certificate at %s is not valid at this time: it has expired, or this machine's clock is off: %w", name, err)
-	case errors.As(err, &record):
+	case errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("what answers at %s does not speak TLS: correct the endpoint's scheme or port: %w", name, err)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return fmt.Errorf("there is no host %s: the account %s does not exist, is in another cloud (set endpoint=), or DNS here does not know its private link: %w",
