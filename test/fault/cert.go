@@ -49,8 +49,8 @@ func NewAuthority() (*Authority, error) {
 	return &Authority{key: key, cert: cert, PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
 }
 
-// Certificate returns a server's certificate for hosts, names or addresses,
-// that is valid for the two days before end: with one that has passed, expired.
+// Certificate returns a certificate for hosts, names or addresses, for servers
+// and clients, that is valid for the two days before end: with one that has passed, expired.
 func (a *Authority) Certificate(end time.Time, hosts ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *Authority) Certificate(end time.Time, hosts ...string) (tls.Certificate
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "tenure test server"},
 		NotBefore: end.Add(-48 * time.Hour), NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {

@@ -32,9 +32,10 @@ const (
 // follows never arrives torn. Its methods are safe for concurrent use and, but
 // for Close, do not block. Those that set a fault replace the one before.
 type TCP struct {
-	target, addr string
+	addr string
 
 	mu       sync.Mutex
+	target   string
 	listener net.Listener // nil while connections are refused
 	flows    [2]flow
 	reset    bool
@@ -131,6 +132,17 @@ func (t *TCP) Reset() { t.stop(true, false) }
 // that exist: a server that died.
 func (t *TCP) Refuse() { t.stop(false, true) }
 
+// Retarget sends new connections to another server, as a change of name service
+// or of a load balancer does, and resets those that exist.
+func (t *TCP) Retarget(target string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.target = target
+	for l := range t.links {
+		l.end(true)
+	}
+}
+
 // Close ends the proxy and its connections. It blocks until they are gone; it
 // may be called again.
 func (t *TCP) Close() {
@@ -226,6 +238,7 @@ func (t *TCP) serve(client *net.TCPConn) {
 	if !refused {
 		t.links[l] = struct{}{}
 	}
+	target := t.target
 	t.mu.Unlock()
 	if refused {
 		l.end(true)
@@ -236,7 +249,7 @@ func (t *TCP) serve(client *net.TCPConn) {
 		defer t.mu.Unlock()
 		delete(t.links, l)
 	}()
-	server, err := net.DialTimeout("tcp", t.target, 5*time.Second)
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		l.end(true)
 		return

@@ -300,6 +300,16 @@ func TestTargetIsDown(t *testing.T) {
 	roundTrip(t, e, dial(t, p), "one\n")
 }
 
+func TestRetarget(t *testing.T) {
+	one, two := newEcho(t), newEcho(t)
+	p := newProxy(t, one.addr)
+	c := dial(t, p)
+	roundTrip(t, one, c, "one\n")
+	p.Retarget(two.addr)
+	mustBeReset(t, c)
+	roundTrip(t, two, dial(t, p), "two\n")
+}
+
 func TestClose(t *testing.T) {
 	e := newEcho(t)
 	p := newProxy(t, e.addr)
