@@ -102,6 +102,16 @@ type WriteLimiter interface {
 	MinWriteInterval() time.Duration
 }
 
+// A StoreNamer is a [Register] that can tell which store it talks to, so that
+// what was once found out about that store need not be found out again.
+type StoreNamer interface {
+	// StoreName names the store in one line, for people too: the endpoint as it
+	// was resolved, also if it came from the environment, and the bucket, table
+	// or cluster. Two stores that may behave differently have different names. It
+	// makes no request and holds no credentials.
+	StoreName() string
+}
+
 // A Siblinger is a [Register] that can open others beside it, in the same
 // store and with the same rights: for probes, candidates and members.
 type Siblinger interface {

@@ -113,7 +113,7 @@ func (a *app) run(ctx context.Context, f *runFlags, argv []string) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	lines := newLogWriter(a.err)
 	defer lines.flush()
-	r := &runner{flags: f, argv: argv, lock: lock, log: a.logger(lines), files: a.stdio}
+	r := &runner{flags: f, argv: argv, lock: lock, log: a.logger(lines), files: a.stdio, probed: newProbed()}
 	o.Logger, o.Observe, o.Once = r.log, r.observe, f.once
 	o.Drain = max(f.grace, time.Nanosecond) // zero would be the default
 	if r.elector, err = tenure.New(o); err != nil {
@@ -204,14 +204,33 @@ func (r *runner) prepare(ctx context.Context) error {
 	}
 }
 
+// probe finds out whether the store can be trusted, unless it did so lately.
 func (r *runner) probe(ctx context.Context) error {
 	beside, ok := r.lock.Register.(tenure.Siblinger)
 	if !ok {
 		return nil
 	}
+	if at, ok := r.probed.at(r.lock.Register, time.Now()); ok {
+		r.log.Debug("the store passed the probe lately: not probing it again", "at", at)
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return tenure.Probe(ctx, beside.Sibling(".probe/"+hostKey()), 0)
+	if err := tenure.Probe(ctx, beside.Sibling(".probe/"+hostKey()), writeInterval(r.lock.Register)); err != nil {
+		return fmt.Errorf("%s: %w", r.storeName(), err)
+	}
+	if err := r.probed.note(r.lock.Register, time.Now()); err != nil {
+		r.log.Debug("that the store has passed the probe could not be noted", "error", err)
+	}
+	return nil
+}
+
+// storeName is the lock's name, and the store's where that says more.
+func (r *runner) storeName() string {
+	if namer, ok := r.lock.Register.(tenure.StoreNamer); ok && namer.StoreName() != "" {
+		return fmt.Sprintf("%s (%s)", r.lock.Name, namer.StoreName())
+	}
+	return r.lock.Name
 }
 
 // agree compares settings with the live candidates. The elector does that too,

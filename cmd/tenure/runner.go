@@ -27,6 +27,7 @@ type runner struct {
 	log     *slog.Logger
 	files   stdio
 	elector *tenure.Elector
+	probed  probed
 	margin  time.Duration
 	cancel  context.CancelFunc // asks the elector to stop
 	// contending is since when the elector runs.
