@@ -40,6 +40,11 @@ func init() {
 func openURL(_ context.Context, u *tenure.URL) (tenure.Register, error) {
 	p, err := parsePlace(u)
 	if err != nil {
+		// The URL is printed with the error: not so a shared access signature
+		// that somebody has left on the endpoint.
+		if before, _, cut := strings.Cut(u.Params["endpoint"], "?"); cut {
+			u.Params["endpoint"] = before
+		}
 		return nil, fmt.Errorf("%w: %w", tenure.ErrURL, err)
 	}
 	sign, err := findSigner(p)

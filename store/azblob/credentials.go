@@ -167,7 +167,7 @@ func newSAS(p place, secret string) (*sas, error) {
 	query := strings.TrimPrefix(secret, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil || values.Get("sig") == "" {
-		return nil, errors.New("it is no shared access signature: copy it anew, the whole of it, it looks like sv=…&sig=…")
+		return nil, errors.New("it is no shared access signature: copy it anew, the whole of it, it begins with sv= or has it in it, and has no spaces")
 	}
 	return &sas{query, values}, nil
 }
