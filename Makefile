@@ -25,6 +25,8 @@ TIMEOUT ?= 20m
 N ?= 500
 SEED ?=
 ROUNDS ?= 100
+CLUSTERS ?= 2
+SERVERS ?= 1
 
 # The lint is built once per version of it and of Go, from the versions that
 # test/tools pins.
@@ -32,9 +34,12 @@ LINT_VERSION := $(shell awk '$$1 == "github.com/golangci/golangci-lint/v2" { pri
 LINT = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure/golangci-lint-$(LINT_VERSION)-$$(go env GOVERSION)/golangci-lint
 
 # What check runs, in this order; quick ones first.
-PHASES := check-format check-tidy check-rules build check-darwin lint test check-sim mutants check-model
+PHASES := check-format check-tidy check-rules build check-darwin lint parts test check-clusters check-sim mutants check-model
 
-.PHONY: help check fix test lint sim mutants model chaos bench build run clean deps testbed lint-tool $(PHASES)
+# The real servers that check runs; make testbed builds them all.
+PARTS := etcd fake-gcs-server kube-apiserver kube-controller-manager kube-scheduler kwok
+
+.PHONY: help check fix test lint sim mutants model chaos bench build run clusters clean deps testbed lint-tool $(PHASES)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -55,7 +60,7 @@ fix: ## format, tidy every module, write generated files and golden lists
 	@for m in $(MODULES); do test/tools/tidy.sh "$$m"; done
 	go test -count=1 ./test/rules -run 'TestLinks$$|TestGenerated$$' -update
 
-test: ## unit tests of every module with the race detector
+test: parts ## unit tests of every module with the race detector
 	@packages=$$(go list $(ALL) | grep -v '/test/'); \
 	go test -race -timeout $(TIMEOUT) $$packages
 
@@ -88,6 +93,10 @@ build: ## bin/tenure
 run: build ## two copies that elect, and fail over
 	examples/run.sh
 
+clusters: parts ## Kubernetes control planes until Ctrl-C (CLUSTERS=2, SERVERS=1 API server in each), with kubeconfigs
+	@go build -o bin/clusters ./test/cluster/up
+	@exec bin/clusters -n $(CLUSTERS) -servers $(SERVERS) -all
+
 clean: ## remove what was built
 	rm -rf bin out
 
@@ -109,6 +118,12 @@ check-rules:
 
 check-darwin:
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build $(ALL)
+
+parts:
+	@test/testbed/build.sh $(PARTS) >/dev/null
+
+check-clusters: parts
+	go test -race -count=1 -timeout $(TIMEOUT) ./test/testbed/... ./test/cluster/...
 
 check-sim:
 	go test ./internal/sim -run 'TestSim$$' -count=1 -v -timeout $(TIMEOUT) -sim.faults=50000

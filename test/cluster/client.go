@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -73,6 +74,9 @@ type Client struct {
 	http  *http.Client
 	token string
 }
+
+// dialFunc is what http.Transport dials with.
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newClient makes a client that trusts ca. Each request has a connection to
 // itself, HTTP/1: one that hangs in a paused server or a cut network takes no
@@ -246,12 +250,13 @@ func (c *Client) Watch(ctx context.Context, path string, see func(Event) bool) e
 // Close closes the connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// AdminClient returns a client of API server i that may do everything. It is
+// AdminClient returns a client of API server i that may do everything. It is an
+// observer: no proxy, and no cut of the cluster's network, stands before it. It is
 // the same one at each call, and ends with the cluster.
 func (c *Cluster) AdminClient(i int) *Client { return c.admins[i] }
 
-// Client returns a client of API server i for a user with a certificate of his
-// own; it goes past any proxy. It is safe for concurrent use.
+// Client returns a client of API server i, on this machine, for a user with a
+// certificate of his own; it goes past any proxy.
 func (c *Cluster) Client(i int, user string, groups ...string) (*Client, error) {
 	cert, key, err := c.pki.client(user, groups)
 	if err != nil {

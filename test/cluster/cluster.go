@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -216,12 +217,22 @@ func (c *Cluster) endpoints() error {
 		if err != nil {
 			return err
 		}
+		admin.http.Transport.(*http.Transport).DialContext = c.dial()
 		c.adminFiles, c.admins = append(c.adminFiles, file), append(c.admins, admin)
 	}
 	return nil
 }
 
-// Name returns the cluster's name, Dir the folder of its files.
+// dial returns how to reach the cluster when its network is cut, too; nil is
+// the usual way.
+func (c *Cluster) dial() dialFunc {
+	if c.opts.Network == nil {
+		return nil
+	}
+	return c.opts.Network.Dial
+}
+
+// Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }
 
 // Dir returns the folder of the cluster's files; logs are in log and audit.

@@ -103,7 +103,7 @@ func (c *Cluster) planEtcd() error {
 		"--initial-cluster=default=" + peer,
 		// What a test writes need not outlive the machine.
 		"--unsafe-no-fsync",
-	}, healthy(client+"/health"))
+	}, c.healthy(client+"/health"))
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (c *Cluster) planElector(name string, port int, o *Part, args ...string) er
 			args = append(args, fmt.Sprintf("--leader-elect-%s=%v", flag, d))
 		}
 	}
-	p := c.add(waveOthers, name, path, append(args, o.Args...), healthy(fmt.Sprintf("https://%s:%d/healthz", c.addr, port)))
+	p := c.add(waveOthers, name, path, append(args, o.Args...), c.healthy(fmt.Sprintf("https://%s:%d/healthz", c.addr, port)))
 	p.cmd.Env = o.Env
 	return nil
 }
@@ -206,7 +206,7 @@ func (c *Cluster) planKwok(o *Part) error {
 		"--config=" + filepath.Join(filepath.Dir(own), "stages.yaml"),
 		"--manage-all-nodes=true",
 		"--server-address=" + at,
-	}, o.Args...), healthy("http://"+at+"/healthz"))
+	}, o.Args...), c.healthy("http://"+at+"/healthz"))
 	p.cmd.Env = append([]string{"KWOK_WORKDIR=" + filepath.Join(c.dir, "conf", Kwok)}, o.Env...)
 	return nil
 }
@@ -230,10 +230,14 @@ func (c *Cluster) programAndConf(name string, o *Part, user string, groups ...st
 }
 
 // healthy asks a part's own page, whose certificate it makes for itself.
-func healthy(url string) func(context.Context) error {
+func (c *Cluster) healthy(url string) func(context.Context) error {
 	client := &http.Client{
-		Timeout:   5 * time.Second,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			DialContext:       c.dial(),
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true,
+		},
 	}
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -152,7 +152,7 @@ func (n *Network) set(rules string) error {
 
 func (c Cut) rules() (string, error) {
 	if c.Loss < 0 || c.Loss > 100 {
-		return "", fmt.Errorf("testbed: cut %d packets in a hundred: use 1 to 99, or 0 for all", c.Loss)
+		return "", fmt.Errorf("testbed: cut %d packets in a hundred: use 1 to 100, or 0 for all", c.Loss)
 	}
 	for _, p := range c.Peers {
 		if _, err := netip.ParseAddr(p); err != nil {
@@ -167,7 +167,7 @@ func (c Cut) rules() (string, error) {
 		if len(c.Peers) > 0 {
 			match += fmt.Sprintf(" %s { %s }", peer, strings.Join(c.Peers, ", "))
 		}
-		if c.Loss > 0 {
+		if c.Loss%100 > 0 {
 			match += fmt.Sprintf(" numgen random mod 100 < %d", c.Loss)
 		}
 		fmt.Fprintf(&b, "chain %s {\ntype filter hook %[1]s priority 0\npolicy accept\n", hook)
