@@ -220,7 +220,7 @@ func (l *loop) run(ctx context.Context) error {
 func (l *loop) perform(a *action) {
 	e := l.e
 	switch a.kind {
-	case actRead, actWrite, actTime:
+	case actRead, actDated, actWrite, actTime:
 		l.request(a)
 	case actBegin:
 		l.begin(a.att)
@@ -269,6 +269,9 @@ func (l *loop) request(a *action) {
 		go e.send(l.ctx, event{kind: evAnswer, op: op, err: errHanging})
 		return
 	}
+	// A holder reads only when something went wrong: then no version is trusted to
+	// stand for its value.
+	compare := l.state.phase != standby
 	ctx, cancel := context.WithTimeout(l.ctx, a.timeout)
 	go func() {
 		defer cancel()
@@ -276,9 +279,14 @@ func (l *loop) request(a *action) {
 		switch kind {
 		case actRead:
 			value, ev.version, ev.err = e.opt.Register.Read(ctx)
-			if ev.version == "" || ev.version != version {
+			if compare || ev.version == "" || ev.version != version {
 				ev.parsed = parse(value, ev.err)
 			}
+		case actDated:
+			var v DatedValue
+			v, ev.err = e.opt.Register.(Dater).ReadDated(ctx)
+			ev.version, ev.parsed = v.Version, parse(v.Value, ev.err)
+			ev.written, ev.storeNow = v.Written, v.Now
 		case actWrite:
 			if before := e.opt.BeforeWrite; before != nil {
 				if ev.err = before(ctx, nonce); ev.err != nil {
@@ -391,6 +399,8 @@ func (e *Elector) logLine(ev Event) {
 			return
 		}
 		log.Warn("the record is damaged or a stranger's", "error", ev.Err)
+	case EventSurprised:
+		log.Error("the store contradicts itself: see whether it can be trusted with a lock (tenure doctor)", "error", ev.Err)
 	case EventRefused:
 		log.Error("not contending", "error", ev.Err)
 	case EventFailed:

@@ -28,6 +28,9 @@ const (
 	EventFailed EventKind = "RequestFailed"
 	// EventRefused: this candidate does not contend, and Err says why.
 	EventRefused EventKind = "Refused"
+	// EventSurprised: the store has answered what a sound one does not. The record
+	// was or will be read before anything rests on it. Err.
+	EventSurprised EventKind = "StoreSurprised"
 	// EventOrdered: an order was found in the record. Holder is the preferred holder.
 	EventOrdered EventKind = "Ordered"
 )

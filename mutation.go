@@ -29,6 +29,8 @@ const (
 	releaseBeforeDrain
 	leadingFromRead
 	absentWaitedOut
+	youngIsLongDead
+	storeClockAlone
 	// seatAlone is a mistake in internal/replica: a sibling goes on with a term
 	// although it has only seen it in the seat.
 	seatAlone

@@ -32,6 +32,8 @@ var mutationNames = map[string]mutation{
 	"release-before-drain":    releaseBeforeDrain,
 	"leading-from-read":       leadingFromRead,
 	"absent-waited-out":       absentWaitedOut,
+	"young-is-long-dead":      youngIsLongDead,
+	"store-clock-alone":       storeClockAlone,
 	"seat-alone":              seatAlone,
 }
 
@@ -55,4 +57,6 @@ func Mutations() []string { return slices.Sorted(maps.Keys(mutationNames)) }
 
 // Mutated reports whether the named mistake is switched on, for packages beside
 // this one.
-func Mutated(name string) bool { return mutated(mutationNames[name]) && mutationNames[name] != noMutation }
+func Mutated(name string) bool {
+	return mutated(mutationNames[name]) && mutationNames[name] != noMutation
+}

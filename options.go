@@ -71,6 +71,10 @@ type Options struct {
 	Endpoint string
 	CABundle string
 
+	// Takeover says how a candidate that has just started learns that the holder
+	// is dead; default [TakeoverWait].
+	Takeover Takeover
+
 	// Seen is what was known of the lock before this process began.
 	Seen Seen
 	// Standing, when set, is asked by the elector's goroutine, before each
@@ -114,6 +118,8 @@ type settings struct {
 	once     bool
 	// replicas: Standing is asked.
 	replicas bool
+	// storeClock: a lock that the store says is long dead need not be waited for.
+	storeClock bool
 	// hasClock, hasPeers: the register is a Clock; a Siblinger and a Lister.
 	hasClock bool
 	hasPeers bool
@@ -227,6 +233,15 @@ func (o *Options) check() (settings, error) {
 	if m, ok := o.Register.(StockElectors); ok {
 		s.stock = m.StockElectors()
 	}
+	switch _, dates := o.Register.(Dater); {
+	case o.Takeover == "" || o.Takeover == TakeoverWait:
+	case o.Takeover != TakeoverStoreClock:
+		bad("Takeover (takeover) is %q; it must be %q or %q", o.Takeover, TakeoverWait, TakeoverStoreClock)
+	case !dates:
+		bad("Takeover (takeover) is %q, and this store does not say when it was written; leave it out", o.Takeover)
+	default:
+		s.storeClock = true
+	}
 	_, s.hasClock = o.Register.(Clock)
 	_, siblings := o.Register.(Siblinger)
 	_, lists := o.Register.(Lister)
@@ -291,6 +306,6 @@ func (l *Lock) Options() Options {
 	return Options{
 		Register: l.Register, Lock: l.Name, Identity: l.Settings.Identity,
 		LeaseDuration: l.Settings.LeaseDuration, RenewDeadline: l.Settings.RenewDeadline,
-		Period: l.Settings.Period, MaxLeaseDuration: l.Settings.MaxLeaseDuration,
+		Period: l.Settings.Period, MaxLeaseDuration: l.Settings.MaxLeaseDuration, Takeover: l.Settings.Takeover,
 	}
 }

@@ -54,6 +54,9 @@ type state struct {
 	// contradictions counts writes in a row that were refused for a version
 	// which the store then showed unchanged.
 	contradictions int
+	refusedAt      Version       // what the last write that was refused was conditional on
+	dated          bool          // the store's times have been asked for
+	longDead       Version       // of the record whose holder the store's clock says is long dead
 	doubt          bool          // the record must be read before it is written
 	abstain        time.Duration // until then we leave the lock to others
 
@@ -121,6 +124,7 @@ const (
 	opRenew
 	opRelease
 	opTime     // the store's clock
+	opDated    // the first read, with the store's times
 	opContinue // going on with a replica's term
 )
 
@@ -154,14 +158,16 @@ type event struct {
 	jitter float64   // from 0 to 1
 	kind   eventKind
 
-	op      uint64
-	parsed  *parsed // of a read that was answered with another version
-	version Version
-	err     error
-	unix    int64
-	peers   peers
-	update  durations
-	may     Standing
+	op       uint64
+	parsed   *parsed // of a read that was answered with another version
+	version  Version
+	err      error
+	unix     int64
+	written  time.Time // by the store's clock, with storeNow
+	storeNow time.Time
+	peers    peers
+	update   durations
+	may      Standing
 }
 
 type eventKind uint8
@@ -195,6 +201,7 @@ const (
 	actRead actionKind = iota
 	actWrite
 	actTime
+	actDated
 	actBegin  // start the work in a term that counts from att
 	actExtend // the term counts from att
 	actStop   // end the term's context, with err as its cause
@@ -280,8 +287,11 @@ func (m *machine) giveUp() time.Duration { return m.set.timeout() + margin }
 
 // answer handles the outcome of op, which is in m.ev.
 func (m *machine) answer(op operation) {
+	if op.writes() && m.ev.err == nil && (m.ev.version == "" || m.ev.version == op.att.base) {
+		m.ev.err = m.surprised("a write was answered with success and with the version of what it replaced")
+	}
 	switch op.kind {
-	case opRead:
+	case opRead, opDated:
 		m.onRead(op)
 	case opCreate:
 		m.onCreated(op)
@@ -340,6 +350,8 @@ func (m *machine) begin(kind opKind, att attempt, value []byte) {
 		a.kind, a.version = actRead, m.sight.version
 	case opTime:
 		a.kind = actTime
+	case opDated:
+		a.kind = actDated
 	default:
 	}
 	m.do(a)

@@ -21,7 +21,7 @@ const maxReleases = 3
 // beginTerm starts a term that counts from a, our own applied acquisition.
 func (m *machine) beginTerm(a attempt) {
 	m.phase = leading
-	m.late = 0
+	m.late, m.contradictions = 0, 0
 	m.set.d = a.rec.LeaseDuration
 	m.term = termState{epoch: a.rec.Epoch, confirmed: a}
 	m.do(action{kind: actBegin, att: a})
@@ -95,7 +95,7 @@ func (m *machine) onRenewed(op operation) {
 		m.refusedWrite(op, "renewing", err)
 		return
 	}
-	m.failures = 0
+	m.failures, m.contradictions = 0, 0
 	m.wrote(op.att)
 	m.nextAt = m.now.Mono
 	if m.phase != standby { // else the term is over, and our nonce may be retaken
@@ -108,7 +108,10 @@ func (m *machine) onRenewed(op operation) {
 func (m *machine) refusedWrite(op operation, doing string, err error) {
 	m.doubt = true
 	m.nextAt = m.now.Mono
-	if !errors.Is(err, ErrConflict) {
+	m.refusedAt = ""
+	if errors.Is(err, ErrConflict) {
+		m.refusedAt = op.att.base
+	} else {
 		m.nextAt += m.failed(op, fmt.Errorf("tenure: %s: %w", doing, err))
 	}
 }
@@ -142,6 +145,7 @@ func (m *machine) readByHolder(before Version) {
 		m.afterTerm(m.term.cause)
 		return
 	}
+	m.contradicted(before)
 	if a := m.standing(); a != nil {
 		answerLost := a.nonce != m.term.confirmed.nonce
 		ordered := !answerLost && s.version != before

@@ -16,7 +16,7 @@ import (
 // released again, for others to try.
 const maxLate = 3
 
-// preferredPoll is how often the preferred holder looks.
+// preferredPoll is how often a candidate looks that may lead next by an order.
 const preferredPoll = 200 * time.Millisecond
 
 // maxOtherNonces is how many nonces under our identity, and not ours, are put
@@ -46,6 +46,9 @@ func (m *machine) proceedStandby() {
 	at, why := m.takeAt()
 	m.refuse(why)
 	switch {
+	case m.sight.kind == unseen && m.set.storeClock && !m.dated:
+		m.dated = true
+		m.begin(opDated, attempt{}, nil)
 	case m.sight.kind == unseen || m.doubt || at > m.now.Mono:
 		m.begin(opRead, attempt{}, nil)
 	case m.continues():
@@ -87,7 +90,7 @@ func (m *machine) takeAt() (time.Duration, error) {
 	case m.set.hasPeers && !m.peers.known:
 		return never, nil // their entries say how long an unreadable record may be held
 	}
-	if m.retakes() {
+	if m.retakes() || m.knownDead() {
 		return max(m.now.Mono, m.abstain), nil
 	}
 	return max(m.sight.since.Mono+m.waiting(), m.abstain), nil
@@ -245,10 +248,13 @@ func (m *machine) onRead(op operation) {
 	m.readFailures = 0
 	m.doubt = false
 	before := m.sight.version
-	if before != "" && m.ev.version == before {
+	if before != "" && m.ev.version == before && !m.changedUnderVersion() {
 		m.forget() // nothing has changed; the value need not be read again
 	} else {
 		m.see(m.classify(m.ev.parsed, m.ev.version), arrived)
+	}
+	if op.kind == opDated {
+		m.judgeAge()
 	}
 	switch m.phase {
 	case standby:
@@ -278,10 +284,27 @@ func (m *machine) afterPoll() {
 	at, why := m.takeAt()
 	m.refuse(why)
 	poll := m.set.p - time.Duration(m.ev.jitter*float64(m.set.p)/10)
-	if rec := m.sight.rec; rec != nil && rec.PreferredHolder == m.set.identity && m.sight.kind != implausible {
+	if m.preferred() {
 		poll = min(poll, preferredPoll)
 	}
 	m.nextAt = max(m.now.Mono, min(at, m.now.Mono+poll))
+}
+
+// preferred reports whether this candidate may lead next by the record: it is
+// named, or a leader that still holds the lock was asked to give it to whoever
+// comes.
+func (m *machine) preferred() bool {
+	if m.sight.rec == nil || m.sight.kind != held && m.sight.kind != released {
+		return false
+	}
+	switch m.sight.rec.PreferredHolder {
+	case m.set.identity:
+		return true
+	case AnyHolder:
+		return m.sight.kind == held
+	default:
+		return false
+	}
 }
 
 // onCreated: a stopper stands where nothing was, or somebody was quicker.
