@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -329,9 +330,10 @@ func makeToken(t testing.TB, begins, ends time.Time) azcore.AccessToken {
 	return azcore.AccessToken{Token: head + "." + body + ".c2ln", ExpiresOn: ends}
 }
 
-// TestIdentity uses tokens at a real server over TLS. One that was revoked is
-// fetched anew after the first refusal.
-func TestIdentity(t *testing.T) {
+// secure starts a server of its own that speaks https and takes tokens, with a
+// container, and returns the authorities to trust.
+func secure(t testing.TB) (*testbed.Azurite, *x509.CertPool) {
+	t.Helper()
 	authority, err := fault.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
@@ -352,13 +354,51 @@ func TestIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
+	if err := server.CreateContainer("locks"); err != nil {
+		t.Fatal(err)
+	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(authority.PEM)
-	s := azuriteStore(t, server.Endpoint, "locks")
-	s.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
-	must(t, s, request{method: http.MethodPut, query: url.Values{"restype": {"container"}}}, http.StatusCreated)
+	return server, pool
+}
 
+// TestIdentity uses tokens at a real server over TLS: those that the usual
+// chain gets for a managed identity, and one that was revoked, which is fetched
+// anew after the first refusal.
+func TestIdentity(t *testing.T) {
+	server, pool := secure(t)
+	trust := func(r *Register) {
+		r.store.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+		t.Cleanup(r.store.http.CloseIdleConnections)
+	}
 	now := time.Now()
+	var asked atomic.Int64
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("X-IDENTITY-HEADER") != "c2VjcmV0" || r.URL.Query().Get("resource") != "https://storage.azure.com" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token":%q,"expires_on":"%d","resource":"https://storage.azure.com","token_type":"Bearer"}`,
+			makeToken(t, now.Add(-time.Hour), now.Add(time.Hour)).Token, now.Add(time.Hour).Unix())
+	}))
+	t.Cleanup(issuer.Close)
+	t.Setenv("IDENTITY_ENDPOINT", issuer.URL)
+	t.Setenv("IDENTITY_HEADER", "c2VjcmV0")
+	t.Setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
+	lock, err := tenure.Open(t.Context(), server.URL("locks", "managed.lock"), tenure.Vars{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	managed := lock.Register.(*Register)
+	trust(managed)
+	v := mustWrite(t, managed, "1", "")
+	mustWrite(t, managed, "2", v)
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the issuer was asked %d times for two requests, want once", n)
+	}
+
 	cred := &fakeCredential{give: func(_ context.Context, n int64) (azcore.AccessToken, error) {
 		if n == 2 { // one that the store does not accept any more, though it says that it lasts
 			token := makeToken(t, now.Add(-2*time.Hour), now.Add(-time.Hour))
@@ -368,13 +408,10 @@ func TestIdentity(t *testing.T) {
 		return makeToken(t, now.Add(-time.Hour), now.Add(time.Hour)), nil
 	}}
 	tokens := newTokens(cred)
-	s.signer = tokens
-	r := &Register{store: s, blob: "nightly.lock"}
-	v := mustWrite(t, r, "1", "")
+	r := &Register{store: newStore(managed.store.place, tokens), blob: "nightly.lock"}
+	trust(r)
+	v = mustWrite(t, r, "1", "")
 	v = mustWrite(t, r, "2", v)
-	if n := cred.calls.Load(); n != 1 {
-		t.Errorf("%d tokens for two requests, want 1", n)
-	}
 	tokens.mu.Lock()
 	tokens.token = azcore.AccessToken{}
 	tokens.mu.Unlock()

@@ -49,8 +49,10 @@ var containers atomic.Int64
 func newContainer(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", containers.Add(1))
+	if err := azurite.CreateContainer(name); err != nil {
+		t.Fatal(err)
+	}
 	s := azuriteStore(t, azurite.Endpoint, name)
-	must(t, s, request{method: http.MethodPut, query: url.Values{"restype": {"container"}}}, http.StatusCreated)
 	t.Cleanup(func() {
 		// t's context has ended by now.
 		a, err := s.do(context.Background(), request{method: http.MethodDelete, query: url.Values{"restype": {"container"}}})

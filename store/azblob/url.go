@@ -70,7 +70,7 @@ func checkBlobName(name string) error {
 	case len(segments) > 254:
 		return fmt.Errorf("it has %d parts between slashes, at most 254 are allowed", len(segments))
 	case strings.Contains(name, `\`):
-		return errors.New(`Azure turns '\' into '/': use '/'`)
+		return errors.New(`it has a '\', which Azure turns into '/': use '/'`)
 	}
 	for _, s := range segments {
 		switch {

@@ -51,7 +51,7 @@ func TestURL(t *testing.T) {
 		{"azblob://locks//a?account=acct", "", "", []string{"slash"}},
 		{"azblob://locks/../a?account=acct", "", "", []string{"dot"}},
 		{"azblob://locks/a.?account=acct", "", "", []string{"dot"}},
-		{"azblob://locks/a%5Cb?account=acct", "", "", []string{`'\' into '/'`}},
+		{"azblob://locks/a%5Cb?account=acct", "", "", []string{`use '/'`}},
 		{"azblob://locks/" + long + "?account=acct", "", "", []string{"1024"}},
 		{"azblob://locks/" + strings.Repeat("a/", 254) + "a?account=acct", "", "", []string{"254"}},
 		{"azblob://locks/a?account=Acct", "", "", []string{"account", "lower-case"}},
