@@ -77,7 +77,12 @@ type Options struct {
 	// Proxy, when set, is called once per API server with its address,
 	// host:port, and returns the address that kubeconfigs name instead.
 	Proxy func(server int, target string) (addr string, err error)
-	// EtcdProxy does the same for what stands between an API server and etcd.
+	// Intercept, when set, is called once per API server with a handler that
+	// passes requests on to it as the users who sent them, and returns the handler
+	// that kubeconfigs lead to instead: what delays, loses or changes requests and
+	// answers. A Proxy stands before it.
+	Intercept func(server int, next http.Handler) http.Handler
+	// EtcdProxy does the same as Proxy for what stands between an API server and etcd.
 	EtcdProxy func(server int, target string) (addr string, err error)
 	// Bin is a folder with the programs. Default: where build.sh puts them.
 	Bin string
@@ -89,10 +94,15 @@ type Part struct {
 	// passed on if not 0.
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Server is the API server that it uses, Via the address of a proxy before
-	// that one. Default: the first, directly.
+	// Server is the API server that it uses. Default: the first.
 	Server int
+	// Via is the address, host:port, of a proxy before that one; Behind has it go
+	// through Options.Proxy and Options.Intercept. Default: directly.
 	Via    string
+	Behind bool
+	// Respawn starts it again, one second after it ended other than by Kill or
+	// KillAll, as a kubelet would: an elector ends when it loses its Lease.
+	Respawn bool
 	// Args come after all other flags.
 	Args []string
 	// Env is added to its environment.
@@ -108,8 +118,9 @@ type Cluster struct {
 	temporary       bool
 	opts            Options
 	pki             *pki
-	front           []string // where kubeconfigs of users point, by API server
-	etcdAt          []string // where each API server finds etcd
+	front           []string       // where kubeconfigs of users point, by API server
+	etcdAt          []string       // where each API server finds etcd
+	servers         []*http.Server // those of Intercept
 	admins          []*Client
 	adminFiles      []string
 	files           sync.Mutex // held while kubeconfigs are written
@@ -124,10 +135,12 @@ type part struct {
 	ready func(context.Context) error
 	wave  int // parts of a wave start side by side, after those of the wave before
 
+	respawn  bool
 	starting sync.Mutex // held while it starts
 
-	mu   sync.Mutex
+	mu   sync.Mutex // held while there comes to be another process, or is to be none
 	proc *testbed.Process
+	down bool // it was killed, and stays so
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -198,6 +211,11 @@ func (c *Cluster) endpoints() error {
 	for i := range c.opts.APIServers {
 		front, etcd := c.APIServer(i), c.etcd()
 		var err error
+		if c.opts.Intercept != nil {
+			if front, err = c.intercept(i); err != nil {
+				return err
+			}
+		}
 		if c.opts.Proxy != nil {
 			if front, err = c.opts.Proxy(i, front); err != nil {
 				return err
@@ -303,9 +321,7 @@ func (c *Cluster) Kill(name string) error {
 	if err != nil {
 		return err
 	}
-	if proc := p.process(); proc != nil {
-		proc.Kill()
-	}
+	p.kill()
 	return nil
 }
 
@@ -313,11 +329,7 @@ func (c *Cluster) Kill(name string) error {
 func (c *Cluster) KillAll() {
 	var all sync.WaitGroup
 	for _, p := range c.parts {
-		all.Go(func() {
-			if proc := p.process(); proc != nil {
-				proc.Kill()
-			}
-		})
+		all.Go(p.kill)
 	}
 	all.Wait()
 }
@@ -372,6 +384,49 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 	return nil
 }
 
+// kill kills the part, for good until it is started.
+func (p *part) kill() {
+	p.mu.Lock()
+	p.down = true
+	proc := p.proc
+	p.mu.Unlock()
+	if proc != nil {
+		proc.Kill()
+	}
+}
+
+// run starts a process after old. Unless a person wants it, only if old is the
+// last one and was not killed for good: then it returns nil.
+func (p *part) run(old *testbed.Process, wanted bool) (*testbed.Process, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !wanted && (p.down || p.proc != old) {
+		return nil, nil
+	}
+	if p.proc != old && p.proc.Err() == nil {
+		return p.proc, nil // it came back by itself meanwhile
+	}
+	proc, err := testbed.Start(p.cmd)
+	if err != nil {
+		return nil, err
+	}
+	p.proc, p.down = proc, false
+	if p.respawn {
+		go p.keep(proc)
+	}
+	return proc, nil
+}
+
+// keep starts the part again when it has ended by itself.
+func (p *part) keep(proc *testbed.Process) {
+	<-proc.Done()
+	time.Sleep(respawnAfter)
+	_, _ = p.run(proc, false) // a program that is no longer there stays away
+}
+
+// respawnAfter keeps a part that cannot run from being started in a hot loop.
+const respawnAfter = time.Second
+
 // start starts the part and waits until it is ready; one that runs is killed
 // before if again, else only waited for.
 func (p *part) start(ctx context.Context, again bool) (err error) {
@@ -382,12 +437,9 @@ func (p *part) start(ctx context.Context, again bool) (err error) {
 		proc.Kill()
 	}
 	if proc == nil || proc.Err() != nil {
-		if proc, err = testbed.Start(p.cmd); err != nil {
+		if proc, err = p.run(proc, true); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		p.proc = proc
-		p.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -417,6 +469,9 @@ func (p *part) wait(ctx context.Context, proc *testbed.Process) error {
 // It may be called again.
 func (c *Cluster) Close() {
 	c.KillAll()
+	for _, s := range c.servers {
+		_ = s.Close() // its listener only
+	}
 	for _, a := range c.admins {
 		a.Close()
 	}

@@ -12,12 +12,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,6 +122,15 @@ func TestSnapshotRestoreAndClone(t *testing.T) {
 	must(t, a.Snapshot(snapshot))
 	create(t, a, "after") // the original has gone on
 
+	// Once more, in the middle of writes: what was answered before is in it.
+	busy := filepath.Join(t.TempDir(), "busy")
+	answered := snapshotUnderWrites(t, a, busy)
+	full := start(t, Options{Name: "full", From: busy})
+	if got := len(names(t, full.AdminClient(0))); got < answered {
+		t.Errorf("a clone made under writes has %d objects, %d were there before", got, answered)
+	}
+	full.Close()
+
 	b := start(t, Options{Name: "copy", From: snapshot})
 	if got := names(t, b.AdminClient(0)); !slices.Equal(got, []string{"before"}) {
 		t.Errorf("the clone has %q, want what there was before", got)
@@ -140,6 +152,47 @@ func TestSnapshotRestoreAndClone(t *testing.T) {
 	if err := a.Snapshot(snapshot); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a snapshot over another: got %v, want ErrExist", err)
 	}
+}
+
+// snapshotUnderWrites returns how many of the writes were answered before.
+func snapshotUnderWrites(t *testing.T, c *Cluster, dir string) int {
+	ctx, stop := context.WithCancel(t.Context())
+	var answered atomic.Int64
+	var writers sync.WaitGroup
+	errs := make(chan error, 4)
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				err := c.AdminClient(0).Post(ctx, configMaps, object{"metadata": object{
+					"name": fmt.Sprintf("busy-%d-%d", w, i), "labels": object{"busy": "yes"}}, "data": object{"x": strings.Repeat("x", 4096)}}, nil)
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	eventually(t, func(context.Context) error {
+		if n := answered.Load(); n < 100 && len(errs) == 0 {
+			return fmt.Errorf("%d writes were answered", n)
+		}
+		return nil
+	})
+	before := answered.Load()
+	must(t, c.Snapshot(dir))
+	stop()
+	writers.Wait()
+	select {
+	case err := <-errs:
+		t.Fatal(err)
+	default:
+	}
+	must(t, c.AdminClient(0).Delete(t.Context(), configMaps+"?labelSelector=busy", nil))
+	return int(before)
 }
 
 // forward is a TCP proxy that counts connections.
@@ -196,6 +249,96 @@ func TestProxies(t *testing.T) {
 	if _, addr := fromFile(t, c, c.Admin(0)); addr != c.APIServer(0) {
 		t.Errorf("the administrator goes to %s, want %s", addr, c.APIServer(0))
 	}
+}
+
+func TestIntercept(t *testing.T) {
+	t.Parallel()
+	var loseAnswers, electing atomic.Bool
+	c := start(t, Options{
+		Name: "intercept",
+		Intercept: func(_ int, next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "/leases/kube-controller-manager") {
+					electing.Store(true)
+				}
+				if r.Method == http.MethodPost && loseAnswers.Load() {
+					next.ServeHTTP(httptest.NewRecorder(), r)
+					panic(http.ErrAbortHandler)
+				}
+				next.ServeHTTP(w, r)
+			})
+		},
+		ControllerManager: &Part{Behind: true, LeaderElect: true, Respawn: true},
+	})
+	eventually(t, func(context.Context) error {
+		if !electing.Load() {
+			return errors.New("the controller manager goes another way")
+		}
+		return nil
+	})
+	file, err := c.Kubeconfig(0, "someone", "g1", "g2")
+	must(t, err)
+	_, front := fromFile(t, c, file)
+
+	// The API server knows who asks, and not by what he says.
+	someone, err := c.Client(0, "someone", "g1", "g2")
+	must(t, err)
+	someone.Server = "https://" + front
+	someone.http.Transport = lying{someone.http.Transport}
+	var review struct {
+		Status struct {
+			UserInfo struct {
+				Username string
+				Groups   []string
+			}
+		}
+	}
+	must(t, someone.Post(t.Context(), "/apis/authentication.k8s.io/v1/selfsubjectreviews", object{}, &review))
+	if got := review.Status.UserInfo; got.Username != "someone" || !slices.Equal(got.Groups, []string{"g1", "g2", "system:authenticated"}) {
+		t.Errorf("the API server takes someone for %+v", got)
+	}
+	nobody := c.TokenClient(0, "nonsense")
+	nobody.Server = someone.Server
+	if err := nobody.Get(t.Context(), "/api/v1/namespaces", nil); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("a bad token: got %v, want ErrUnauthorized", err)
+	}
+
+	// An answer is lost, and the write is not.
+	loseAnswers.Store(true)
+	root, err := c.Client(0, "root", mastersGroup)
+	must(t, err)
+	root.Server = someone.Server
+	if err := root.Post(t.Context(), configMaps, object{"metadata": object{"name": "x"}}, nil); err == nil {
+		t.Error("the answer was not lost")
+	}
+	if got := names(t, c.AdminClient(0)); !slices.Equal(got, []string{"x"}) {
+		t.Errorf("the cluster has %q, want the write whose answer was lost", got)
+	}
+
+	// What crashes comes back, and what is killed does not.
+	crashed := c.Process(ControllerManager)
+	crashed.Kill()
+	eventually(t, func(context.Context) error {
+		if p := c.Process(ControllerManager); p == crashed || p.Err() != nil {
+			return errors.New("the controller manager has crashed and is not back")
+		}
+		return nil
+	})
+	must(t, c.Kill(ControllerManager))
+	if proc, err := c.parts[2].run(c.Process(ControllerManager), false); proc != nil || err != nil {
+		t.Errorf("a part that was killed for good came back: %v", err)
+	}
+	must(t, c.Restart(t.Context(), ControllerManager))
+}
+
+// lying says in headers that somebody else asks.
+type lying struct{ next http.RoundTripper }
+
+func (l lying) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Remote-User", "admin")
+	r.Header.Set("X-Remote-Group", mastersGroup)
+	return l.next.RoundTrip(r)
 }
 
 func TestPartition(t *testing.T) {

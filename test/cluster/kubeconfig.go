@@ -21,14 +21,14 @@ func (c *Cluster) Admin(i int) string { return c.adminFiles[i] }
 
 // Kubeconfig returns the path of a kubeconfig for a user of API server i, whose
 // client certificate names him and his groups. It goes through
-// [Options.Proxy] if there is one. The same user with the same groups has the
+// [Options.Proxy] and [Options.Intercept] if there are such. The same user with the same groups has the
 // same file, and the same certificate, also after a restart of the cluster.
 func (c *Cluster) Kubeconfig(i int, user string, groups ...string) (string, error) {
 	return c.KubeconfigVia(c.front[i], i, user, groups...)
 }
 
 // KubeconfigVia is [Cluster.Kubeconfig] with the address, host:port, of a proxy
-// before API server i. TLS goes through: the proxy may have any address.
+// before API server i. TLS goes through it, so that it may have any address.
 func (c *Cluster) KubeconfigVia(addr string, i int, user string, groups ...string) (string, error) {
 	file, err := c.kubeconfig(addr, i, user, groups)
 	if err != nil {

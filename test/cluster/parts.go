@@ -187,7 +187,7 @@ func (c *Cluster) planElector(name string, port int, o *Part, args ...string) er
 		}
 	}
 	p := c.add(waveOthers, name, path, append(args, o.Args...), c.healthy(fmt.Sprintf("https://%s:%d/healthz", c.addr, port)))
-	p.cmd.Env = o.Env
+	p.cmd.Env, p.respawn = o.Env, o.Respawn
 	return nil
 }
 
@@ -207,6 +207,7 @@ func (c *Cluster) planKwok(o *Part) error {
 		"--manage-all-nodes=true",
 		"--server-address=" + at,
 	}, o.Args...), c.healthy("http://"+at+"/healthz"))
+	p.respawn = o.Respawn
 	p.cmd.Env = append([]string{"KWOK_WORKDIR=" + filepath.Join(c.dir, "conf", Kwok)}, o.Env...)
 	return nil
 }
@@ -221,9 +222,12 @@ func (c *Cluster) programAndConf(name string, o *Part, user string, groups ...st
 			return "", "", err
 		}
 	}
-	via := o.Via
-	if via == "" {
-		via = c.APIServer(o.Server)
+	via := c.APIServer(o.Server)
+	switch {
+	case o.Via != "":
+		via = o.Via
+	case o.Behind:
+		via = c.front[o.Server]
 	}
 	conf, err = c.kubeconfig(via, o.Server, user, groups)
 	return path, conf, err
