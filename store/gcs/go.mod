@@ -1,0 +1,19 @@
+module tenure.dev/store/gcs
+
+go 1.26
+
+require (
+	golang.org/x/oauth2 v0.36.0
+	tenure.dev v0.0.0
+	tenure.dev/storetest v0.0.0
+)
+
+require (
+	cloud.google.com/go/compute/metadata v0.3.0 // indirect
+	github.com/anishathalye/porcupine v1.3.1 // indirect
+)
+
+replace (
+	tenure.dev => ../..
+	tenure.dev/storetest => ../../storetest
+)

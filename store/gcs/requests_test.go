@@ -1,0 +1,186 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gcs
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tenure.dev"
+	"tenure.dev/test/fault"
+)
+
+// The durations of the elections here: the shortest that the service allows.
+const (
+	testLease  = 5 * time.Second
+	testPeriod = testLease / 5
+)
+
+const (
+	began     = tenure.EventBegan
+	renewed   = tenure.EventRenewed
+	ended     = tenure.EventEnded
+	following = tenure.EventFollowing
+)
+
+// A candidate is an elector under test.
+type candidate struct {
+	t    testing.TB
+	name string
+	stop func()
+
+	mu      sync.Mutex
+	events  []tenure.Event
+	seen    int
+	changed chan struct{}
+}
+
+func initLock(t testing.TB, r *Register) {
+	t.Helper()
+	if _, err := tenure.Init(t.Context(), r, tenure.InitOptions{Who: "test", FirstEver: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run starts an elector on r, which the test ends.
+func run(t testing.TB, name string, r *Register) *candidate {
+	t.Helper()
+	c := &candidate{t: t, name: name, changed: make(chan struct{})}
+	e, err := tenure.New(tenure.Options{
+		Register: r, Lock: r.String(), Identity: name, Host: name,
+		LeaseDuration: testLease, Observe: c.observe,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- e.Run(ctx, func(ctx context.Context, _ *tenure.Term) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s ended: %v", name, err)
+		}
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *candidate) observe(e tenure.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, e)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// await returns the next event of a kind, after those that were awaited before.
+func (c *candidate) await(kind tenure.EventKind) tenure.Event {
+	c.t.Helper()
+	late := time.NewTimer(40 * time.Second)
+	defer late.Stop()
+	for {
+		c.mu.Lock()
+		for c.seen < len(c.events) {
+			e := c.events[c.seen]
+			c.seen++
+			if e.Kind == kind {
+				c.mu.Unlock()
+				return e
+			}
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-late.C:
+			c.t.Fatalf("%s: no %s; all events: %+v", c.name, kind, c.events)
+		}
+	}
+}
+
+// count returns how many events of a kind there were.
+func (c *candidate) count(kind tenure.EventKind) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// isRenewal picks the writes of the lock itself.
+func isRenewal(object string) func(*http.Request) bool {
+	return func(r *http.Request) bool { return fault.IsWrite(r) && r.URL.Query().Get("name") == object }
+}
+
+// onLock returns the requests to the lock itself.
+func onLock(records []fault.Record, r *Register) (own []fault.Record) {
+	for _, rec := range records {
+		if q, err := url.ParseQuery(rec.Query); err == nil && (q.Get("name") == r.object || strings.HasSuffix(rec.Path, "/o/"+r.object)) {
+			own = append(own, rec)
+		}
+	}
+	return own
+}
+
+// TestRequests measures at proxies what an election asks of the store: one
+// conditional write per renewal, one conditional read per poll, nothing else. The
+// store keeps to one write a second of an object meanwhile.
+func TestRequests(t *testing.T) {
+	leaderReg, direct, leaderProxy := proxied(t, nil)
+	standbyProxy, err := fault.NewHTTP(server.Endpoint, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standbyProxy.Close)
+	standbyReg := open(t, lockURL(standbyProxy.URL(), direct.store.bucket, direct.object))
+	initLock(t, direct)
+	leader := run(t, "leader", leaderReg)
+	leader.await(began)
+	standby := run(t, "standby", standbyReg)
+	standby.await(following)
+
+	const renewals = 6
+	leaderProxy.Forget()
+	standbyProxy.Forget()
+	start := time.Now()
+	enough := func(records []fault.Record) bool { return len(onLock(records, direct)) >= renewals }
+	if err := leaderProxy.Wait(within(t, time.Minute), enough); err != nil {
+		t.Fatal(err)
+	}
+	took, polls := time.Since(start), onLock(standbyProxy.Records(), direct)
+	for _, rec := range onLock(leaderProxy.Records(), direct) {
+		if rec.Method != http.MethodPost || !strings.Contains(rec.Query, "ifGenerationMatch=1") || rec.Status != http.StatusOK {
+			t.Errorf("the leader made the request %s %s, answered %d; want conditional renewals only", rec.Method, rec.Query, rec.Status)
+		}
+	}
+	if least := (renewals - 1) * testPeriod * 9 / 10; took < least {
+		t.Errorf("%d renewals took %v, want at least %v", renewals, took, least)
+	}
+	statuses := map[int]int{}
+	for _, rec := range polls {
+		statuses[rec.Status]++
+		if rec.Method != http.MethodGet || rec.Header.Get("If-None-Match") == "" {
+			t.Errorf("the standby made the request %s, If-None-Match %q; want conditional reads only", rec.Method, rec.Header.Get("If-None-Match"))
+		}
+	}
+	if most := int(took/(testPeriod*9/10)) + 2; len(polls) == 0 || len(polls) > most {
+		t.Errorf("the standby polled %d times in %v, want 1 to %d", len(polls), took, most)
+	}
+	t.Logf("in %v, with P %v: %d renewals of one request, %d polls of one, answered %v", took.Round(time.Millisecond), testPeriod, renewals, len(polls), statuses)
+}
