@@ -40,6 +40,8 @@ const (
 	Stop          Kind = "stop" // Run's context ends
 	Twin          Kind = "twin" // a second process of the same identity
 	WallStep      Kind = "wallStep"
+	StoreStep     Kind = "storeStep" // the store's clock is stepped
+	Blackout      Kind = "blackout"  // everybody crashes, and starts again much later
 	RateChange    Kind = "rateChange"
 	Update        Kind = "update" // of D, R and P
 	Delete        Kind = "delete"
@@ -140,6 +142,15 @@ func (w *world) apply(f *Fault) {
 		w.startTwin(s, f.Dur)
 	case WallStep:
 		s.machine.change(func(g *segment) { g.wall += int64(wallStep(f.N)) })
+	case StoreStep:
+		w.storeStep += wallStep(f.N)
+	case Blackout:
+		for i, s := range w.slots {
+			w.crash(s)
+			if !s.twin {
+				w.backLater(s, f.Dur+time.Duration(i)*f.Dur/50)
+			}
+		}
 	case RateChange:
 		if s.stock == nil {
 			s.machine.change(func(g *segment) { g.rate = rateOf(w.sc.Drift, f.N) })

@@ -190,6 +190,9 @@ func (w *world) startSlot(s *slot) {
 		LeaseDuration: s.opts.D, RenewDeadline: s.opts.R, Period: s.opts.P, MaxLeaseDuration: w.sc.MaxD,
 		Drift: w.sc.Drift, Drain: s.opts.Drain, Once: s.opts.Once, Observe: p.observe,
 	}
+	if w.sc.Flavour == withDates {
+		o.Takeover = tenure.TakeoverStoreClock
+	}
 	leave := w.join(p, &o)
 	clock.Substitute(&o, clock.Substitutes{Clock: processClock{p}, Seed: newRNG(w.sc.Seed, 3, uint64(s.n), uint64(p.n)).next() | 1})
 	e, err := tenure.New(o)

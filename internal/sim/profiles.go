@@ -169,6 +169,35 @@ var frozenTaker = macro{4, func(g *generator) {
 	g.at += g.scaled(1, 2)
 }}
 
+// stepBehindLeader: the store's clock is stepped, or everybody's is, while the
+// leader cannot write, and a candidate that starts then finds a record that looks
+// old.
+var stepBehindLeader = macro{6, func(g *generator) {
+	g.add(0, Cut, leader, g.scaled(0.3, 1))
+	after := g.scaled(0.05, 0.3)
+	if g.sc.StoreSteps {
+		g.add(after, StoreStep, nobody, 0)
+	} else {
+		g.add(after, WallStep, anyone, 0)
+	}
+	g.add(g.scaled(0, 0.3), Crash, standby, g.scaled(0.05, 0.3))
+	g.at += g.scaled(0.5, 2)
+}}
+
+// longDead: nobody runs for so long that the store's clock may tell; or only a
+// leader that is frozen, and wakes.
+var longDead = macro{2, func(g *generator) {
+	away := 5*time.Minute + g.dur(-time.Minute, 2*time.Minute)
+	if g.chance(0.15) {
+		g.add(0, Crash, standby, away)
+		g.add(0, Crash, standby, away)
+		g.add(g.moment(), Freeze, leader, away+g.scaled(-0.5, 0.5))
+	} else {
+		g.add(0, Blackout, nobody, away)
+	}
+	g.at += away
+}}
+
 // suspended: the monotonic clock stands still. The wall clock is what tells a
 // term that its machine was asleep, so it is not stepped in such scenarios.
 var suspendedLeader = single(4, Suspend, leader, 0.1, 2.5)
@@ -223,6 +252,11 @@ var profiles = []profile{
 			sc.Noise = pick(r, []float64{0, 0, 0.01, 0.05})
 		}},
 	{name: "walls", weight: 2, flavours: anyFlavour, wallOffset: 3 * time.Hour, macros: join([]macro{single(20, WallStep, anyone, 0, 0)}, processFaults, networkFaults, recordFaults)},
+	{name: "storeClock", weight: 2, flavours: []flavour{withDates}, macros: join([]macro{stepBehindLeader, stepBehindLeader, longDead}, processFaults, networkFaults, orders),
+		tweak: func(sc *Scenario, r *rng) {
+			sc.StoreSteps, sc.StoreOffset = r.chance(0.5), r.dur(-20*time.Second, 20*time.Second)
+			sc.Delay, sc.Initial = [2]time.Duration{time.Millisecond, 20 * time.Millisecond}, wasHeld
+		}},
 	{name: "suspend", weight: 1, flavours: anyFlavour, macros: join([]macro{suspendedLeader, single(2, Suspend, anyone, 0.1, 2)}, processFaults, networkFaults)},
 	{name: "stock", weight: 2, flavours: stockFlavour, macros: join(networkFaults, processFaults, weighted(1, orders)),
 		tweak: func(sc *Scenario, r *rng) {

@@ -175,34 +175,39 @@ func (r *register) lane() lane {
 
 // Read implements [tenure.Register].
 func (r *register) Read(ctx context.Context) ([]byte, tenure.Version, error) {
+	v, err := r.read(ctx)
+	return v.Value, v.Version, err
+}
+
+func (r *register) read(ctx context.Context) (v tenure.DatedValue, err error) {
 	w := r.w
-	var value []byte
-	var version tenure.Version
 	var seen *moment
 	start := w.now()
-	err := w.do(ctx, r.p, r.lane(), false, func() {
+	err = w.do(ctx, r.p, r.lane(), false, func() {
 		c := w.cell(r.key)
-		value, version = c.value, c.version
+		v = tenure.DatedValue{Value: c.value, Version: c.version, Written: c.stamp, Now: w.storeTime()}
 		if r.key == lockKey {
 			seen = w.last()
 		}
 	})
 	if err != nil {
-		return nil, "", err
+		return tenure.DatedValue{}, err
 	}
 	if r.key == lockKey {
 		w.mu.Lock()
 		r.p.hasRead(seen, start)
 		w.mu.Unlock()
-		value = w.presented(value)
+		v.Value = w.presented(v.Value)
 	}
 	switch {
-	case version == "":
-		return nil, "", tenure.ErrNotExist
-	case len(value) > tenure.MaxRecordSize:
-		return nil, version, tenure.ErrValueTooLarge
+	case v.Version == "":
+		return tenure.DatedValue{}, tenure.ErrNotExist
+	case len(v.Value) > tenure.MaxRecordSize:
+		v.Value = nil
+		return v, tenure.ErrValueTooLarge
 	}
-	return slices.Clone(value), version, nil
+	v.Value = slices.Clone(v.Value)
+	return v, nil
 }
 
 // Write implements [tenure.Register].
@@ -234,6 +239,7 @@ func (r *register) Write(ctx context.Context, value []byte, old tenure.Version) 
 type (
 	watchPart struct{ r *register }
 	clockPart struct{ r *register }
+	datesPart struct{ r *register }
 	peersPart struct{ r *register }
 	stockPart struct{}
 )
@@ -279,6 +285,9 @@ func (p clockPart) Now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
+// ReadDated implements [tenure.Dater].
+func (p datesPart) ReadDated(ctx context.Context) (tenure.DatedValue, error) { return p.r.read(ctx) }
+
 // Sibling implements [tenure.Siblinger].
 func (p peersPart) Sibling(suffix string) tenure.Register {
 	return &register{w: p.r.w, p: p.r.p, key: suffix}
@@ -307,12 +316,13 @@ const (
 	withClock    flavour = "clock"
 	withPeers    flavour = "peers"
 	withAll      flavour = "watch+clock+peers"
+	withDates    flavour = "clock+dates"
 	stockLease   flavour = "stock"
 	stockWatched flavour = "stock+watch"
 )
 
 func (f flavour) peers() bool { return f == withPeers || f == withAll }
-func (f flavour) clock() bool { return f == withClock || f == withAll }
+func (f flavour) clock() bool { return f == withClock || f == withAll || f == withDates }
 func (f flavour) stock() bool { return f == stockLease || f == stockWatched }
 
 // open returns the lock's register for a process.
@@ -329,6 +339,12 @@ func (w *world) open(p *process) tenure.Register {
 			*register
 			clockPart
 		}{r, clockPart{r}}
+	case withDates:
+		return struct {
+			*register
+			clockPart
+			datesPart
+		}{r, clockPart{r}, datesPart{r}}
 	case withPeers:
 		return struct {
 			*register

@@ -27,6 +27,7 @@ type Scenario struct {
 	Noise       float64          // how likely a request goes wrong at any time
 	LongDrain   float64          // how likely the work takes long to end
 	StoreOffset time.Duration
+	StoreSteps  bool // the store's clock is stepped, else those of the machines
 	Slots       []SlotOptions
 	Initial     initial
 	Faults      []Fault

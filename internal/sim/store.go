@@ -19,6 +19,7 @@ type cell struct {
 	value   []byte
 	version tenure.Version // "" while there is nothing
 	changed chan struct{}  // closed with the next change
+	stamp   time.Time      // the store's clock, when this was written
 }
 
 // moment is one state of the lock's register, as the checks see it.
@@ -54,7 +55,7 @@ func (w *world) cell(key string) *cell {
 // put changes a register; nil deletes it. Versions never repeat.
 func (w *world) put(key string, value []byte) *cell {
 	c := w.cell(key)
-	c.value = value
+	c.value, c.stamp = value, w.storeTime()
 	c.version = ""
 	if value != nil {
 		w.versions++

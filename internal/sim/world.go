@@ -26,6 +26,7 @@ type world struct {
 	processes []*process
 	saved     *slot // the one that a fault has chosen, for later ones
 	outage    time.Duration
+	storeStep time.Duration // by which the store's clock has been stepped
 	noise     []noiseWindow
 	armed     int // creations that are to be deleted at once
 	// armedFreeze is how long who takes the lock next is to be frozen, or 0.
@@ -49,9 +50,10 @@ type world struct {
 // now is true time since the start.
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
-// storeTime is what the clock of the store reads: it is wrong, and even.
+// storeTime is what the clock of the store reads: it is wrong, and even unless a
+// fault steps it.
 func (w *world) storeTime() time.Time {
-	return time.Unix(0, wallBase).Add(w.sc.StoreOffset + w.now())
+	return time.Unix(0, wallBase).Add(w.sc.StoreOffset + w.storeStep + w.now())
 }
 
 func (w *world) quietNow() bool {
