@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -41,9 +42,10 @@ const (
 // Probe finds out whether a store keeps the promises of [Register] as far as
 // one caller can see: a create over an existing value conflicts, a stale write
 // conflicts, a write with the right version succeeds and makes a new version,
-// also of the same bytes, and a read returns what was written with the version
-// of the write. It writes to reg, which must be a sibling of the lock and not
-// the lock; what an earlier probe left there is overwritten.
+// also of the same bytes, a read returns what was written with the version of the
+// write, and a write at a version creates no key. It writes to reg, which must be
+// a sibling of the lock and not the lock; what an earlier probe left there is
+// overwritten. Only a store that fails the last check keeps a key of it.
 //
 // It returns nil, an [*UnsafeStoreError], or an error that wraps
 // [ErrCannotProbe] and the cause. A request whose outcome is unknown is never
@@ -132,7 +134,10 @@ func (p *probe) round() error {
 	if err := p.mustConflict("a stale write conflicts", second); err != nil {
 		return err
 	}
-	return p.read(nonceB)
+	if err := p.read(nonceB); err != nil {
+		return err
+	}
+	return p.mustNotCreate()
 }
 
 // look finds the version to start from.
@@ -240,6 +245,20 @@ func (p *probe) mustConflict(check string, old Version) error {
 		return cannotProbe("a write that must conflict", err)
 	}
 	p.refused[nonce] = true
+	return nil
+}
+
+// mustNotCreate writes a key that has never been, at a version. Only success
+// says something: it may be a key that the caller has no right to.
+func (p *probe) mustNotCreate() error {
+	beside, ok := p.reg.(Siblinger)
+	if !ok {
+		return nil
+	}
+	value, _ := p.value()
+	if _, err := beside.Sibling(".absent-"+strings.ToLower(crand.Text())).Write(p.ctx, value, p.current); err == nil {
+		return unsafeStore("a write at a version creates no key", "a write at a version created a key that did not exist")
+	}
 	return nil
 }
 

@@ -178,6 +178,32 @@ func TestProbeUnsafe(t *testing.T) {
 	}
 }
 
+// creating is a register whose writes at a version create what is missing, as
+// some object stores do.
+type creating struct{ *mem.Register }
+
+func (c creating) Write(ctx context.Context, b []byte, old tenure.Version) (tenure.Version, error) {
+	if _, _, err := c.Read(ctx); errors.Is(err, tenure.ErrNotExist) {
+		old = ""
+	}
+	return c.Register.Write(ctx, b, old)
+}
+
+func (c creating) Sibling(suffix string) tenure.Register {
+	return creating{c.Register.Sibling(suffix).(*mem.Register)}
+}
+
+func TestProbeCreating(t *testing.T) {
+	reg := creating{mem.New()}
+	for range 2 { // what the first one left does not hide it
+		err := tenure.Probe(t.Context(), reg, 0)
+		unsafe, ok := errors.AsType[*tenure.UnsafeStoreError](err)
+		if !ok || !strings.Contains(unsafe.Check, "creates no key") {
+			t.Errorf("probe: %v, want an UnsafeStoreError", err)
+		}
+	}
+}
+
 // TestProbeCannot: an error at any request, applied or not, is no fault of the
 // store's promises.
 func TestProbeCannot(t *testing.T) {
