@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // A link is one connection through a [TCP]: ends[0] is the client's, ends[1]
@@ -16,8 +17,8 @@ type link struct {
 	ends [2]*net.TCPConn
 	done chan struct{}
 
-	lost   [2]bool // bytes are missing: nothing more may pass
-	cutSet int     // the order to cut that left belongs to
+	lost   [2]atomic.Bool // bytes are missing: nothing more may pass
+	cutSet int            // the order to cut that left belongs to
 	left   int64
 
 	mu    sync.Mutex

@@ -132,6 +132,18 @@ func (t *TCP) Reset() { t.stop(true, false) }
 // that exist: a server that died.
 func (t *TCP) Refuse() { t.stop(false, true) }
 
+// Forget lets the connections that exist fall silent for ever, as when a router
+// has lost its table, and passes new ones. It leaves the fault as it is.
+func (t *TCP) Forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for l := range t.links {
+		for i := range l.lost {
+			l.lost[i].Store(true)
+		}
+	}
+}
+
 // Retarget sends new connections to another server, as a change of name service
 // or of a load balancer does, and resets those that exist.
 func (t *TCP) Retarget(target string) {
@@ -318,8 +330,8 @@ func (t *TCP) deliver(l *link, i int, c chunk) {
 		}
 		f, changed = t.flow(i)
 	}
-	if f.kind == drop || l.lost[i] {
-		l.lost[i] = true
+	if f.kind == drop || l.lost[i].Load() {
+		l.lost[i].Store(true)
 		return
 	}
 	data, over := c.data, false

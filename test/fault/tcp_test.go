@@ -300,6 +300,17 @@ func TestTargetIsDown(t *testing.T) {
 	roundTrip(t, e, dial(t, p), "one\n")
 }
 
+func TestForget(t *testing.T) {
+	e := newEcho(t)
+	p := newProxy(t, e.addr)
+	old := dial(t, p)
+	roundTrip(t, e, old, "one\n")
+	p.Forget()
+	send(t, old, "lost\n")
+	mustBeQuiet(t, old)
+	roundTrip(t, e, dial(t, p), "two\n")
+}
+
 func TestRetarget(t *testing.T) {
 	one, two := newEcho(t), newEcho(t)
 	p := newProxy(t, one.addr)
