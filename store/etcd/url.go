@@ -105,11 +105,14 @@ func withPort(host string) string {
 // fillFromEnv takes user and password from where etcdctl takes them.
 func (o *Options) fillFromEnv() {
 	user, password, hasPassword := strings.Cut(os.Getenv("ETCDCTL_USER"), ":")
-	if p := os.Getenv("ETCDCTL_PASSWORD"); p != "" {
-		password, hasPassword = p, true
-	}
 	if o.User == "" && o.CertFile == "" {
 		o.User = user
+	}
+	if o.User != user {
+		hasPassword = false // it is another user's
+	}
+	if p := os.Getenv("ETCDCTL_PASSWORD"); p != "" {
+		password, hasPassword = p, true
 	}
 	if o.PasswordFile == "" && o.User != "" && hasPassword {
 		o.Password, o.fromEnv = password, true

@@ -228,7 +228,7 @@ func (e *Etcd) EnableAuth(prefix, user, password string) error {
 			"permType": "READWRITE", "key": key64(prefix), "range_end": key64(end)}}},
 		{"user/add", map[string]any{"name": user, "password": password}},
 		{"user/grant", map[string]any{"user": user, "role": "lock"}},
-		{"enable", nil},
+		{"enable", map[string]any{}},
 	}
 	for _, c := range calls {
 		if err := e.Call("/v3/auth/"+c.path, c.in, nil); err != nil {
@@ -349,4 +349,32 @@ func (m *EtcdMember) signal(f func(*Process) error) error {
 		return errors.New("testbed: the member of etcd does not run")
 	}
 	return f(p)
+}
+
+// Requests returns how many requests the member has been asked since it was
+// started, by method: "Range", "Txn".
+func (m *EtcdMember) Requests() (map[string]int64, error) {
+	res, err := m.etcd.client.Get(m.etcd.scheme + "://" + m.Endpoint + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "grpc_server_started_total{") {
+			continue
+		}
+		_, rest, _ := strings.Cut(line, `grpc_method="`)
+		method, _, _ := strings.Cut(rest, `"`)
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]), 64)
+		if err != nil {
+			return nil, fmt.Errorf("testbed: etcd: its metrics: %w", err)
+		}
+		all[method] += int64(n)
+	}
+	return all, nil
 }
