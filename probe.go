@@ -255,6 +255,9 @@ func (p *probe) mustNotCreate() error {
 	if !ok {
 		return nil
 	}
+	if err := p.space(); err != nil {
+		return err
+	}
 	value, _ := p.value()
 	if _, err := beside.Sibling(".absent-"+strings.ToLower(crand.Text())).Write(p.ctx, value, p.current); err == nil {
 		return unsafeStore("a write at a version creates no key", "a write at a version created a key that did not exist")

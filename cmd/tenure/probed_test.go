@@ -31,8 +31,14 @@ func newNamedStore(name string) namedStore {
 }
 
 func (s namedStore) StoreName() string               { return s.name }
-func (s namedStore) Sibling(string) tenure.Register  { return s }
 func (s namedStore) MinWriteInterval() time.Duration { return s.every }
+
+func (s namedStore) Sibling(suffix string) tenure.Register {
+	if beside, ok := s.Register.(tenure.Siblinger); ok {
+		s.Register = beside.Sibling(suffix)
+	}
+	return s
+}
 
 func (s namedStore) Write(ctx context.Context, value []byte, old tenure.Version) (tenure.Version, error) {
 	*s.writes++
