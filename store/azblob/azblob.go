@@ -147,7 +147,6 @@ func (r *Register) read(ctx context.Context) (*state, time.Time, error) {
 		}
 		return last, a.date, nil
 	case a.status == http.StatusNotFound && a.code == "BlobNotFound":
-		r.remember(nil)
 		return nil, never, fmt.Errorf("%w: %w", tenure.ErrNotExist, r.store.explain(a))
 	}
 	return nil, never, r.store.explain(a)

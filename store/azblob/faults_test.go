@@ -296,3 +296,25 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 }
+
+// A flaky transport fails, and counts how often it was told that its idle
+// connections are no good.
+type flaky struct {
+	roundTripper
+	closed int
+}
+
+func (f *flaky) CloseIdleConnections() { f.closed++ }
+
+// TestIdleConnections: when one connection has died, those that are idle may
+// have too. The next request takes none of them.
+func TestIdleConnections(t *testing.T) {
+	r := fresh(t)
+	f := &flaky{roundTripper: func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }}
+	r.store.http.Transport = f
+	_, _, err := r.Read(t.Context())
+	mustSay(t, err, "no answer from", "no route")
+	if f.closed != 1 {
+		t.Errorf("idle connections were closed %d times, want once", f.closed)
+	}
+}
