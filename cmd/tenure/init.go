@@ -34,6 +34,8 @@ candidate makes the record itself, and waits as long.
 The wait is 1.5 times the lease duration (ttl): if a record of this lock was there and was deleted, its
 holder may still lead for as long. Only if no record of this lock was ever there may --first-ever skip it.
 
+A store that needs a table first (postgres://) gets it made, if it is not there: nothing else makes tables.
+
 A lock that exists is left as it is.`,
 		Example: `  tenure init --lock file:///var/lib/tenure/nightly.lock
   tenure init --lock 'file:///var/lib/tenure/nightly.lock?ttl=5s'`,
@@ -52,6 +54,9 @@ A lock that exists is left as it is.`,
 func (a *app) init(ctx context.Context, f *lockFlags, firstEver bool) error {
 	lock, o, err := f.open(ctx)
 	if err != nil {
+		return err
+	}
+	if err := prepare(ctx, lock); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -75,6 +80,20 @@ func (a *app) init(ctx context.Context, f *lockFlags, firstEver bool) error {
 	})
 	if v.State == tenure.RecordUnreadable || v.State == tenure.RecordImplausible {
 		return &codedError{code: exitRefused}
+	}
+	return nil
+}
+
+// prepare makes what the store needs before there can be a lock in it.
+func prepare(ctx context.Context, lock *tenure.Lock) error {
+	store, ok := lock.Register.(tenure.Initializer)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := store.Initialize(ctx); err != nil {
+		return fmt.Errorf("making what %s needs: %w", lock.Name, err)
 	}
 	return nil
 }
