@@ -192,7 +192,6 @@ func (s *store) nextTLS(err error) string {
 		unknown x509.UnknownAuthorityError
 		invalid x509.CertificateInvalidError
 		record  tls.RecordHeaderError
-		alert   tls.AlertError
 	)
 	switch {
 	case errors.As(err, &host):
@@ -203,9 +202,11 @@ func (s *store) nextTLS(err error) string {
 		return "renew the server's certificate, or set this machine's clock right"
 	case errors.As(err, &record):
 		return "no TLS is spoken there: check the port, or say tls=off if the network is to be trusted"
-	case errors.As(err, &alert) && s.opt.CertFile == "":
+	case errors.Is(err, errHungUp):
+		return "check that TLS is spoken there, and say tls=off if it is not and the network is to be trusted"
+	case isAlert(err) && s.opt.CertFile == "":
 		return "the server refused the connection: it may want a client certificate (certfile, keyfile)"
-	case errors.As(err, &alert):
+	case isAlert(err):
 		return "the server refused the connection: check whether " + s.opt.CertFile + " has expired and its authority is known there"
 	}
 	return ""

@@ -9,8 +9,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"syscall"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -73,14 +75,21 @@ func (t transport) ClientHandshake(ctx context.Context, authority string, raw ne
 			return nil, nil, err
 		}
 		under = credentials.NewTLS(config)
+		authority = config.ServerName // gRPC checks against this one
 	}
 	conn, info, err := under.ClientHandshake(ctx, authority, raw)
 	if err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			err = fmt.Errorf("%w: %w", errHungUp, err)
+		}
 		t.blame(err)
 		return nil, nil, err
 	}
 	return tapped{conn, t.blame}, info, nil
 }
+
+// errHungUp: no answer to the first TLS message but the end.
+var errHungUp = errors.New("the server hung up when TLS began")
 
 // A tapped connection remembers a TLS alert: a server tells only then that it
 // does not accept a certificate.
@@ -91,11 +100,17 @@ type tapped struct {
 
 func (c tapped) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	var alert tls.AlertError
-	if errors.As(err, &alert) {
+	if isAlert(err) {
 		c.blame(err)
 	}
 	return n, err
+}
+
+// isAlert reports whether the other side ended TLS with an alert: its own type
+// is not exported.
+func isAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
 }
 
 // ServerHandshake implements [credentials.TransportCredentials].

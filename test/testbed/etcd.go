@@ -37,11 +37,13 @@ type EtcdOptions struct {
 // within half a second. Its methods are safe for concurrent use.
 type Etcd struct {
 	members []*EtcdMember
+	peers   string
 	client  *http.Client
 	scheme  string
 
-	mu    sync.Mutex
-	token string
+	mu       sync.Mutex
+	token    string
+	learners []*EtcdMember
 }
 
 // An EtcdMember is one process of an [Etcd].
@@ -49,8 +51,9 @@ type EtcdMember struct {
 	// Endpoint is where clients connect, "127.0.0.1:port".
 	Endpoint string
 
-	etcd *Etcd
-	cmd  Cmd
+	name, peer string
+	etcd       *Etcd
+	cmd        Cmd
 
 	mu      sync.Mutex
 	process *Process
@@ -86,40 +89,67 @@ func StartEtcd(dir string, members int, opt EtcdOptions) (*Etcd, error) {
 
 func (e *Etcd) plan(bin, dir string, members int, opt EtcdOptions) error {
 	var peers []string
-	ports := make([]int, 2*members)
-	for i := range ports {
-		var err error
-		if ports[i], err = FreePort(); err != nil {
-			return err
-		}
-	}
 	for i := range members {
-		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[2*i+1]))
-	}
-	for i := range members {
-		m := &EtcdMember{Endpoint: fmt.Sprintf("127.0.0.1:%d", ports[2*i]), etcd: e}
-		data := filepath.Join(dir, fmt.Sprintf("m%d", i))
-		if err := os.MkdirAll(data, 0o700); err != nil {
+		m, err := e.newMember(bin, dir, fmt.Sprintf("m%d", i), opt)
+		if err != nil {
 			return err
-		}
-		own := e.scheme + "://" + m.Endpoint
-		peer := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
-		m.cmd = Cmd{Path: bin, Dir: data, Log: filepath.Join(dir, fmt.Sprintf("m%d.log", i)), Args: append([]string{
-			"--name", fmt.Sprintf("m%d", i), "--data-dir", data,
-			"--listen-client-urls", own, "--advertise-client-urls", own,
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-			"--initial-cluster", strings.Join(peers, ","), "--initial-cluster-token", filepath.Base(dir),
-			"--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync", "--log-level", "warn",
-		}, opt.Args...)}
-		if opt.CertFile != "" {
-			m.cmd.Args = append(m.cmd.Args, "--cert-file", opt.CertFile, "--key-file", opt.KeyFile)
-		}
-		if opt.ClientCAFile != "" {
-			m.cmd.Args = append(m.cmd.Args, "--trusted-ca-file", opt.ClientCAFile, "--client-cert-auth")
 		}
 		e.members = append(e.members, m)
+		peers = append(peers, m.name+"="+m.peer)
+	}
+	e.peers = strings.Join(peers, ",")
+	for _, m := range e.members {
+		m.cmd.Args = append(m.cmd.Args, "--initial-cluster", e.peers, "--initial-cluster-token", filepath.Base(dir))
 	}
 	return nil
+}
+
+// newMember returns one that does not know the others yet.
+func (e *Etcd) newMember(bin, dir, name string, opt EtcdOptions) (*EtcdMember, error) {
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	peer, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	m := &EtcdMember{Endpoint: fmt.Sprintf("127.0.0.1:%d", port), name: name, peer: fmt.Sprintf("http://127.0.0.1:%d", peer), etcd: e}
+	data := filepath.Join(dir, name)
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, err
+	}
+	own := e.scheme + "://" + m.Endpoint
+	m.cmd = Cmd{Path: bin, Dir: data, Log: filepath.Join(dir, name+".log"), Args: append([]string{
+		"--name", name, "--data-dir", data,
+		"--listen-client-urls", own, "--advertise-client-urls", own,
+		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+		"--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync", "--log-level", "warn",
+	}, opt.Args...)}
+	if opt.CertFile != "" {
+		m.cmd.Args = append(m.cmd.Args, "--cert-file", opt.CertFile, "--key-file", opt.KeyFile)
+	}
+	if opt.ClientCAFile != "" {
+		m.cmd.Args = append(m.cmd.Args, "--trusted-ca-file", opt.ClientCAFile, "--client-cert-auth")
+	}
+	return m, nil
+}
+
+// AddLearner starts one more member, in plain text, which only learns. It is
+// none of [Etcd.Member].
+func (e *Etcd) AddLearner(dir string) (*EtcdMember, error) {
+	m, err := e.newMember(e.members[0].cmd.Path, dir, "learner", EtcdOptions{})
+	if err != nil {
+		return nil, err
+	}
+	m.cmd.Args = append(m.cmd.Args, "--initial-cluster", e.peers+","+m.name+"="+m.peer, "--initial-cluster-state", "existing")
+	if err := e.Call("/v3/cluster/member/add", map[string]any{"peerURLs": []string{m.peer}, "isLearner": true}, nil); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.learners = append(e.learners, m)
+	e.mu.Unlock()
+	return m, m.Restart()
 }
 
 // Ready waits until every running member knows the leader and answers a read.
@@ -163,7 +193,10 @@ func (e *Etcd) Member(i int) *EtcdMember { return e.members[i] }
 
 // Close kills all members.
 func (e *Etcd) Close() {
-	for _, m := range e.members {
+	e.mu.Lock()
+	learners := e.learners
+	e.mu.Unlock()
+	for _, m := range append(learners, e.members...) {
 		m.Kill()
 	}
 }
