@@ -183,6 +183,9 @@ func inspectAnswer(req *http.Request, resp *http.Response) error {
 	resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	if len(bytes.TrimSpace(body)) == 0 {
+		if s := resp.StatusCode; s == http.StatusNotFound || s == http.StatusPreconditionFailed {
+			return foreign("nothing that says what is missing or refused") // the SDK would take the status for it
+		}
 		return nil
 	}
 	var e struct {

@@ -70,10 +70,10 @@ func (r *Register) failed(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("s3: %s %s: %w", doing, r, err)
 	}
 	h, status := http.Header{}, 0
-	if answer := answerOf(err); answer != nil {
+	if foreign, ok := errors.AsType[*foreignError](err); ok {
+		h, status, err = foreign.header, foreign.status, foreign // not a word of what the SDK thinks
+	} else if answer := answerOf(err); answer != nil {
 		h, status = answer.Header, answer.StatusCode
-	} else if foreign, ok := errors.AsType[*foreignError](err); ok {
-		h, status = foreign.header, foreign.status
 	}
 	err = r.explain(doing, err, h)
 	if after := retryAfter(h); after > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
@@ -111,7 +111,7 @@ func (r *Register) hint(doing string, err error, code string, h http.Header) str
 	case code == "NoSuchBucket":
 		return fmt.Sprintf("there is no bucket %s: make it, or mend its name; it is not made here", r.store.bucket)
 	case code == "RequestTimeTooSkewed", code == "RequestExpired":
-		return fmt.Sprintf("this machine's clock is off: the store's says %s, this one %s; set it right (NTP)", h.Get("Date"), time.Now().UTC().Format(http.TimeFormat))
+		return clockHint(h.Get("Date"), time.Now())
 	case code == "ConditionalRequestConflict", code == "OperationAborted":
 		return "another write of the key was under way: nothing was written, it is tried again"
 	case code == "InvalidAccessKeyId", code == "SignatureDoesNotMatch":
@@ -128,6 +128,15 @@ func (r *Register) hint(doing string, err error, code string, h http.Header) str
 		return r.denied(doing)
 	}
 	return transportHint(err)
+}
+
+// clockHint compares the store's clock with this machine's.
+func clockHint(date string, now time.Time) string {
+	store, err := http.ParseTime(date)
+	if err == nil && now.Sub(store).Abs() < time.Minute {
+		return "the time in the signature was off, though the store's clock and this one agree: an answer before had a wrong Date; it is tried again"
+	}
+	return fmt.Sprintf("this machine's clock is off: the store's says %s, this one %s; set it right (NTP)", date, now.UTC().Format(http.TimeFormat))
 }
 
 func retained(code, message string) bool {

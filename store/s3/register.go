@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,8 @@ var (
 	_ tenure.Siblinger = (*Register)(nil)
 	_ tenure.Lister    = (*Register)(nil)
 	_ tenure.Inspector = (*Register)(nil)
+
+	_ tenure.StoreNamer = (*Register)(nil)
 )
 
 // Read returns the value and its version, in one GET; see [tenure.Register]. The
@@ -229,6 +232,18 @@ func (r *Register) List(ctx context.Context, prefix string) ([]string, error) {
 
 // String returns bucket and key.
 func (r *Register) String() string { return "s3://" + r.store.bucket + "/" + r.key }
+
+// StoreName returns the endpoint, the region and the bucket; see
+// [tenure.StoreNamer].
+func (r *Register) StoreName() string {
+	at := r.store.endpoint
+	if at == "" {
+		at = "Amazon S3"
+	} else if u, err := url.Parse(at); err == nil {
+		at = u.Scheme + "://" + u.Host // what the environment says may hold more
+	}
+	return fmt.Sprintf("%s, region %s, bucket %s", at, r.store.region, r.store.bucket)
+}
 
 // fresh tells caches on the way not to answer.
 func fresh(o *s3.Options) {

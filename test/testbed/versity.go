@@ -129,7 +129,7 @@ func (v *Versity) Do(ctx context.Context, method, path, query string, body []byt
 	if err != nil {
 		return nil, err
 	}
-	sign(req, path, query, body, time.Now().UTC())
+	sign(req, hash(body), time.Now().UTC())
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err
@@ -142,31 +142,40 @@ func (v *Versity) Do(ctx context.Context, method, path, query string, body []byt
 	return answer, err
 }
 
-// sign adds a signature of version 4 over the host, the body and the time.
-func sign(req *http.Request, path, query string, body []byte, now time.Time) {
+// Resign signs a request anew, for a proxy that changed it: as the root account,
+// for the host in its URL. The query must be in its canonical form.
+func (v *Versity) Resign(req *http.Request) {
+	req.Host = ""
+	sign(req, req.Header.Get("X-Amz-Content-Sha256"), time.Now().UTC())
+}
+
+func hash(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// sign adds a signature of version 4 over the host, the hash of the body and the
+// time.
+func sign(req *http.Request, payload string, now time.Time) {
 	mac := func(key []byte, text string) []byte {
 		h := hmac.New(sha256.New, key)
 		h.Write([]byte(text))
 		return h.Sum(nil)
 	}
-	sum := func(b []byte) string {
-		h := sha256.Sum256(b)
-		return hex.EncodeToString(h[:])
-	}
 	const headers = "host;x-amz-content-sha256;x-amz-date"
 	stamp := now.Format("20060102T150405Z")
 	scope := stamp[:8] + "/" + VersityRegion + "/s3/aws4_request"
 	canonical := strings.Join([]string{
-		req.Method, path, query,
-		"host:" + req.URL.Host, "x-amz-content-sha256:" + sum(body), "x-amz-date:" + stamp, "",
-		headers, sum(body),
+		req.Method, req.URL.EscapedPath(), req.URL.RawQuery,
+		"host:" + req.URL.Host, "x-amz-content-sha256:" + payload, "x-amz-date:" + stamp, "",
+		headers, payload,
 	}, "\n")
 	key := mac([]byte("AWS4"+VersitySecret), stamp[:8])
 	for _, part := range []string{VersityRegion, "s3", "aws4_request"} {
 		key = mac(key, part)
 	}
-	signature := mac(key, "AWS4-HMAC-SHA256\n"+stamp+"\n"+scope+"\n"+sum([]byte(canonical)))
-	req.Header.Set("X-Amz-Content-Sha256", sum(body))
+	signature := mac(key, "AWS4-HMAC-SHA256\n"+stamp+"\n"+scope+"\n"+hash([]byte(canonical)))
+	req.Header.Set("X-Amz-Content-Sha256", payload)
 	req.Header.Set("X-Amz-Date", stamp)
 	req.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=%s/%s, SignedHeaders=%s, Signature=%x",
 		VersityAccess, scope, headers, signature))
