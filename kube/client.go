@@ -162,19 +162,16 @@ func newClient(config *rest.Config, plug *plugin, period time.Duration) (*client
 }
 
 // certificateEnd returns when the client certificate that is in use ends, zero
-// if there is none.
-func (c *client) certificateEnd(ctx context.Context) time.Time {
-	if c.tls.GetClientCertificate == nil {
-		return time.Time{}
+// if there is none. It runs no plugin.
+func (c *client) certificateEnd() time.Time {
+	var cert *tls.Certificate
+	switch {
+	case c.plugin != nil:
+		cert = c.plugin.lastCertificate()
+	case c.tls.GetClientCertificate != nil:
+		cert, _ = c.tls.GetClientCertificate(new(tls.CertificateRequestInfo)) // from memory or a file
 	}
-	cert, err := c.tls.GetClientCertificate(new(tls.CertificateRequestInfo))
-	if c.plugin != nil {
-		var cred *credential
-		if cred, err = c.plugin.get(ctx); err == nil {
-			cert = cred.cert
-		}
-	}
-	if err != nil || cert == nil || len(cert.Certificate) == 0 {
+	if cert == nil || len(cert.Certificate) == 0 {
 		return time.Time{}
 	}
 	leaf, err := x509.ParseCertificate(cert.Certificate[0])
@@ -261,7 +258,7 @@ func (c *access) do(ctx context.Context, r request, out any) (http.Header, error
 	if len(body) > maxBody {
 		return nil, fmt.Errorf("the answer has more than %d bytes", maxBody)
 	}
-	if err := explainStatus(ctx, cl, resp, body); err != nil {
+	if err := explainStatus(cl, resp, body); err != nil {
 		return resp.Header, err
 	}
 	if err := json.Unmarshal(body, out); err != nil {

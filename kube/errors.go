@@ -71,7 +71,7 @@ func explainTransport(ctx context.Context, cl *client, err error) error {
 
 // explainStatus returns nil for success, else what the status means. Errors of
 // an API server are *[apierrors.StatusError].
-func explainStatus(ctx context.Context, cl *client, resp *http.Response, body []byte) error {
+func explainStatus(cl *client, resp *http.Response, body []byte) error {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	isJSON := err == nil && kind == "application/json"
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 && isJSON {
@@ -85,7 +85,7 @@ func explainStatus(ctx context.Context, cl *client, resp *http.Response, body []
 	var out error = &apierrors.StatusError{ErrStatus: status}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		out = fmt.Errorf("the credentials are refused%s; they are read again for the next request: %w", certificateNote(ctx, cl), out)
+		out = fmt.Errorf("the credentials are refused%s; they are read again for the next request: %w", certificateNote(cl), out)
 	case http.StatusTooManyRequests:
 		out = fmt.Errorf("the API server asks to wait: %w", out)
 	}
@@ -133,8 +133,8 @@ func withRetryAfter(err error, resp *http.Response, status *metav1.Status) error
 
 // certificateNote says so if the client certificate in use has ended: the
 // server does not.
-func certificateNote(ctx context.Context, cl *client) string {
-	if end := cl.certificateEnd(ctx); !end.IsZero() && time.Now().After(end) {
+func certificateNote(cl *client) string {
+	if end := cl.certificateEnd(); !end.IsZero() && time.Now().After(end) {
 		return fmt.Sprintf(" (the client certificate ended on %s, by this machine's clock)", end.UTC().Format(time.RFC3339))
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -45,6 +46,7 @@ type plugin struct {
 
 	mu      sync.Mutex
 	cred    *credential
+	last    *tls.Certificate // also when cred was refused
 	err     error
 	failed  time.Time
 	running chan struct{} // closed when the command has ended, nil if none runs
@@ -146,6 +148,13 @@ func (p *plugin) get(ctx context.Context) (*credential, error) {
 	return p.cred, p.err
 }
 
+// lastCertificate returns that of the newest credential, or nil.
+func (p *plugin) lastCertificate() *tls.Certificate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
 // forget drops the credential: it was refused.
 func (p *plugin) forget() {
 	p.mu.Lock()
@@ -158,9 +167,12 @@ func (p *plugin) run(done chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cred, p.err, p.running = cred, nil, nil
+	if cred != nil {
+		p.last = cred.cert
+	}
 	if err != nil {
 		p.err, p.failed = fmt.Errorf("the credential plugin %q: %w", p.command, err), time.Now()
-		if hint := p.config.InstallHint; hint != "" && errors.Is(err, exec.ErrNotFound) {
+		if hint := p.config.InstallHint; hint != "" && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)) {
 			p.err = fmt.Errorf("%w; the kubeconfig says: %s", p.err, hint)
 		}
 	}

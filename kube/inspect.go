@@ -27,7 +27,7 @@ const certificateSoon = 7 * 24 * time.Hour
 // which every authenticated user may make, besides reading the Lease.
 func (r *Register) Inspect(ctx context.Context) []tenure.Finding {
 	findings := []tenure.Finding{r.inspectServer(ctx)}
-	findings = append(findings, r.inspectTransport(ctx)...)
+	findings = append(findings, r.inspectTransport()...)
 	findings = append(findings, r.inspectRights(ctx)...)
 	findings = append(findings, r.inspectLease(ctx)...)
 	return append(findings, tenure.Finding{
@@ -54,7 +54,7 @@ func (r *Register) inspectServer(ctx context.Context) tenure.Finding {
 	return f
 }
 
-func (r *Register) inspectTransport(ctx context.Context) []tenure.Finding {
+func (r *Register) inspectTransport() []tenure.Finding {
 	cl, err := r.access.open()
 	if err != nil {
 		return []tenure.Finding{{Check: "transport", Level: tenure.FindingUnknown, Detail: err.Error()}}
@@ -69,7 +69,7 @@ func (r *Register) inspectTransport(ctx context.Context) []tenure.Finding {
 		f.Next = "give the kubeconfig certificate-authority-data"
 	}
 	found := []tenure.Finding{f}
-	if end := cl.certificateEnd(ctx); !end.IsZero() {
+	if end := cl.certificateEnd(); !end.IsZero() {
 		f := tenure.Finding{Check: "client certificate", Level: tenure.FindingOK, Detail: "valid until " + end.UTC().Format(time.RFC3339)}
 		if time.Until(end) < certificateSoon {
 			f.Level, f.Next = tenure.FindingWarning, "renew it; a file is read again by itself, also while somebody leads"

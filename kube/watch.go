@@ -119,9 +119,11 @@ func (r *Register) stream(ctx context.Context, old tenure.Version, from string) 
 		return false, from, err
 	}
 	defer resp.Body.Close()
+	var body []byte
 	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // what there is of it
-		err := explainStatus(ctx, cl, resp, body)
+		body, _ = io.ReadAll(io.LimitReader(resp.Body, maxBody)) // what there is of it
+	}
+	if err := explainStatus(cl, resp, body); err != nil {
 		if resp.StatusCode == http.StatusGone {
 			return false, from, fmt.Errorf("%w: %w", errExpired, err)
 		}
