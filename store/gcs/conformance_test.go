@@ -64,9 +64,9 @@ func TestProbe(t *testing.T) {
 
 // TestProbePaced: with its pause the probe keeps to the service's limit.
 func TestProbePaced(t *testing.T) {
-	server.LimitWrites(true)
-	t.Cleanup(func() { server.LimitWrites(false) })
-	r := fresh(t)
+	t.Parallel()
+	_, url := limited(t)
+	r := open(t, url(testObject))
 	if err := tenure.Probe(t.Context(), r.Sibling(".probe/x"), r.MinWriteInterval()); err != nil {
 		t.Errorf("at the service's pace: %v", err)
 	}

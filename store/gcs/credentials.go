@@ -167,8 +167,12 @@ func explainToken(err error, now time.Time) error {
 	var r *oauth2.RetrieveError
 	if errors.As(err, &r) && r.Response != nil {
 		said = fmt.Sprintf("%s says %d %s", r.Response.Request.URL.Host, r.Response.StatusCode, http.StatusText(r.Response.StatusCode))
-		if r.ErrorCode != "" {
-			said += oneLine(fmt.Sprintf(", %s, %q", r.ErrorCode, r.ErrorDescription))
+		var m struct {
+			Error       string
+			Description string `json:"error_description"`
+		}
+		if json.Unmarshal(r.Body, &m) == nil && m.Error != "" {
+			said += oneLine(fmt.Sprintf(", %s, %q", m.Error, m.Description))
 		}
 		if there, err := http.ParseTime(r.Response.Header.Get("Date")); err == nil {
 			if h := clockHint(now, there); h != "" {

@@ -113,6 +113,8 @@ func (s *store) hint(a *answer) string {
 		return "the bucket is a requester-pays one: use a bucket that its owner pays for"
 	case a.status >= 500:
 		return "the store has failed; what was asked may have happened or not"
+	case a.status == http.StatusNotModified:
+		return "the store says that something was not modified which was not asked: look for a cache in between"
 	case a.status >= 300 && a.status < 400:
 		return "the store redirects, which Cloud Storage does not: look at the endpoint"
 	case a.status < 300:
@@ -255,7 +257,7 @@ func (s *store) explainTransport(err error) error {
 			" if it is right (a private one, a proxy that inspects TLS), name it in SSL_CERT_FILE: %w", name, err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("the certificate at %s is not valid at this time: it has expired, or this machine's clock is off: %w", name, err)
-	case errors.As(err, &record):
+	case errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("what answers at %s does not speak TLS: correct the endpoint's scheme or port: %w", name, err)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return fmt.Errorf("there is no host %s: correct the endpoint, or look at this machine's DNS: %w", s.endpoint.Hostname(), err)

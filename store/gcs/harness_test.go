@@ -30,6 +30,9 @@ func runTests(m *testing.M) int {
 		os.Unsetenv(envCredentials)
 		os.Setenv("STORAGE_EMULATOR_HOST", "x") // which the driver must not heed
 		server, err = testbed.StartGCS(dir)
+		if cache, e := os.UserCacheDir(); e == nil {
+			os.Setenv("XDG_CACHE_HOME", cache) // where the server was built
+		}
 		os.Setenv("HOME", dir) // nobody's own credentials
 	}
 	if err != nil {
@@ -101,6 +104,27 @@ func proxied(t testing.TB, rule fault.Rule) (r, direct *Register, p *fault.HTTP)
 	t.Cleanup(p.Close)
 	direct = fresh(t)
 	return open(t, lockURL(p.URL(), direct.store.bucket, direct.object)), direct, p
+}
+
+// limited starts a server that refuses a second write of an object within a
+// second, behind a proxy, and returns what makes the URL of an object there.
+func limited(t testing.TB) (*fault.HTTP, func(object string) string) {
+	t.Helper()
+	g, err := testbed.StartGCS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	g.LimitWrites(true)
+	if err := g.CreateBucket("limited"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := fault.NewHTTP(g.Endpoint, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, func(object string) string { return lockURL(p.URL(), "limited", object) }
 }
 
 func mustWrite(t testing.TB, r tenure.Register, value string, old tenure.Version) tenure.Version {

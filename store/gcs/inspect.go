@@ -177,6 +177,9 @@ func (l *lifecycleRule) meets(object string) bool {
 
 func (b *bucket) location() tenure.Finding {
 	where := fmt.Sprintf("%s (%s)", b.Location, b.LocationType)
+	if b.LocationType == "" {
+		return finding(tenure.FindingUnknown, "location", "the store does not tell", "")
+	}
 	if b.LocationType == "region" || b.LocationType == "zone" {
 		return finding(tenure.FindingOK, "location", where, "")
 	}
@@ -187,6 +190,8 @@ func (b *bucket) location() tenure.Finding {
 
 func (b *bucket) class() tenure.Finding {
 	switch b.StorageClass {
+	case "":
+		return finding(tenure.FindingUnknown, "storage class", "the store does not tell", "")
 	case "NEARLINE", "COLDLINE", "ARCHIVE":
 		return finding(tenure.FindingWarning, "storage class",
 			fmt.Sprintf("%s: each renewal costs more and is charged for deleting the one before early", b.StorageClass), "use a bucket of class STANDARD")
