@@ -22,8 +22,8 @@
 //	certfile,     the client's certificate and its key; with etcd's
 //	keyfile       --client-cert-auth its common name is the user
 //	user          whom to log in as; default the user of ETCDCTL_USER
-//	passwordfile  holds the password; default ETCDCTL_PASSWORD, or what follows
-//	              the colon in ETCDCTL_USER
+//	passwordfile  holds the password; default ETCDCTL_PASSWORD, or for the user
+//	              of ETCDCTL_USER what follows the colon there
 //
 // No password goes over a connection that is not verified, unless it stays on
 // this machine: user with tls=off or tls=unverified is refused. Certificates

@@ -36,7 +36,7 @@ type stamped struct {
 // initLock makes a lock that its first candidate need not wait for.
 func initLock(t *testing.T, r *Register) {
 	t.Helper()
-	if _, err := tenure.Init(short(t), r, tenure.InitOptions{Who: "the test", FirstEver: true}); err != nil {
+	if _, err := tenure.Init(short(t), r, tenure.InitOptions{Who: "the test", LeaseDuration: ttl, FirstEver: true}); err != nil {
 		t.Fatal(err)
 	}
 }

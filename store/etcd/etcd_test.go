@@ -6,6 +6,7 @@ package etcd
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -26,6 +27,13 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	// The tests wait more than they work: by default as many run as there are
+	// cores.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "tenure-etcd-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

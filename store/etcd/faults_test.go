@@ -201,7 +201,7 @@ func TestOneMemberLost(t *testing.T) {
 	t.Parallel()
 	e := newEtcd(t, 3, testbed.EtcdOptions{})
 	r := mustOpen(t, "/lock", plain(e.Endpoints()...))
-	v := mustWrite(t, r, "0", "")
+	mustWrite(t, r, "0", "")
 	for i := range 3 {
 		m := e.Member(i)
 		r.store.current.Store(int32(i)) // the one that is asked first
@@ -214,9 +214,9 @@ func TestOneMemberLost(t *testing.T) {
 		var err error
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			_, v, err = r.Read(ctx)
-			if err == nil {
-				v, err = r.Write(ctx, []byte(fmt.Sprint(i)), v)
+			var v tenure.Version
+			if _, v, err = r.Read(ctx); err == nil {
+				_, err = r.Write(ctx, []byte(fmt.Sprint(i)), v)
 			}
 			cancel()
 			if err == nil {

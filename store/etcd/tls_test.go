@@ -139,7 +139,11 @@ func TestCertificates(t *testing.T) {
 		_, _, err := mustOpen(t, "/lock", opt).Read(short(t))
 		mustTell(t, name, err, tt.words...)
 	}
+	p.issue("server", hour, "etcd.test")
 	opt := p.options(e.Endpoints()[0])
+	opt.ServerName = "etcd.test"
+	mustHold(t, mustOpen(t, "/lock", opt), "1", v)
+	opt.ServerName = ""
 	opt.TLS, opt.CAFile = TLSUnverified, ""
 	r = mustOpen(t, "/lock", opt)
 	mustHold(t, r, "1", v)

@@ -98,7 +98,7 @@ func (r *Register) watchFrom(ctx context.Context, old version, from int64) (chan
 	if errors.Is(err, errCompacted) {
 		return false, err
 	}
-	if err != nil && context.Cause(ctx) == errGone {
+	if err != nil && errors.Is(context.Cause(ctx), errGone) {
 		err = errGone
 	}
 	return changed, m.judge(i, c, err)
