@@ -90,8 +90,14 @@ func fetchToken(p place) (*oauth2.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	if domain := creds.UniverseDomain(); creds.JSON != nil && domain != "googleapis.com" && !p.custom {
-		return nil, fmt.Errorf("the credentials are for the cloud %s, but the lock URL is in googleapis.com: add endpoint=https://storage.%[1]s", domain)
+	if creds.JSON != nil && !p.custom { // without a file it would ask the metadata server
+		domain, err := creds.GetUniverseDomain()
+		if err != nil {
+			return nil, err
+		}
+		if domain != "googleapis.com" {
+			return nil, fmt.Errorf("the credentials are for the cloud %s, but the lock URL is in googleapis.com: add endpoint=https://storage.%[1]s", domain)
+		}
 	}
 	return creds.TokenSource.Token()
 }
