@@ -46,7 +46,7 @@ func applyPolicy(ctx context.Context, kube kubernetes.Interface, want *admission
 	have, err := policies.Get(ctx, want.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = policies.Create(ctx, want, metav1.CreateOptions{FieldManager: "tenure"})
-		return true, wrap("create ValidatingAdmissionPolicy", want.Name, err)
+		return err == nil, wrap("create ValidatingAdmissionPolicy", want.Name, err)
 	}
 	if err != nil {
 		return false, wrap("read ValidatingAdmissionPolicy", want.Name, err)
@@ -58,7 +58,7 @@ func applyPolicy(ctx context.Context, kube kubernetes.Interface, want *admission
 	next := have.DeepCopy()
 	next.ObjectMeta, next.Spec = meta, want.Spec
 	_, err = policies.Update(ctx, next, metav1.UpdateOptions{FieldManager: "tenure"})
-	return true, wrap("update ValidatingAdmissionPolicy", want.Name, err)
+	return err == nil, wrap("update ValidatingAdmissionPolicy", want.Name, err)
 }
 
 func applyBinding(ctx context.Context, kube kubernetes.Interface, want *admissionv1.ValidatingAdmissionPolicyBinding) (bool, error) {
@@ -66,7 +66,7 @@ func applyBinding(ctx context.Context, kube kubernetes.Interface, want *admissio
 	have, err := bindings.Get(ctx, want.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = bindings.Create(ctx, want, metav1.CreateOptions{FieldManager: "tenure"})
-		return true, wrap("create ValidatingAdmissionPolicyBinding", want.Name, err)
+		return err == nil, wrap("create ValidatingAdmissionPolicyBinding", want.Name, err)
 	}
 	if err != nil {
 		return false, wrap("read ValidatingAdmissionPolicyBinding", want.Name, err)
@@ -78,7 +78,7 @@ func applyBinding(ctx context.Context, kube kubernetes.Interface, want *admissio
 	next := have.DeepCopy()
 	next.ObjectMeta, next.Spec = meta, want.Spec
 	_, err = bindings.Update(ctx, next, metav1.UpdateOptions{FieldManager: "tenure"})
-	return true, wrap("update ValidatingAdmissionPolicyBinding", want.Name, err)
+	return err == nil, wrap("update ValidatingAdmissionPolicyBinding", want.Name, err)
 }
 
 func wrap(doing, name string, err error) error {

@@ -61,19 +61,22 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// ErrOptions is wrapped by errors about [Options].
+var ErrOptions = errors.New("operator: wrong options")
+
 var clusterForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (o *Options) fill() error {
 	if o.Config == nil {
-		return errors.New("operator: Options.Config is required")
+		return errors.New("Options.Config is required")
 	}
 	if !clusterForm.MatchString(o.Cluster) {
-		return fmt.Errorf("operator: the cluster's identity %q is not a lower-case DNS label of at most 63 characters; it is required, and unique among the members", o.Cluster)
+		return fmt.Errorf("the cluster's identity %q is not a lower-case DNS label of at most 63 characters; it is required, and unique among the members", o.Cluster)
 	}
 	if o.Replica == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("operator: no host name to make Options.Replica from: %w", err)
+			return fmt.Errorf("no host name to make Options.Replica from: %w", err)
 		}
 		o.Replica = host + "-" + strings.ToLower(rand.Text()[:8])
 	}
@@ -121,7 +124,7 @@ type Operator struct {
 // is, and blocks for that, at most until ctx ends.
 func New(ctx context.Context, o Options) (*Operator, error) {
 	if err := o.fill(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	op := &Operator{opt: o, log: o.Logger.With("cluster", o.Cluster), workers: make(map[types.NamespacedName]*worker), runners: make(map[string]*runner), metrics: newMetrics()}
 	cfg := bounded(o.Config)

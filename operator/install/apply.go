@@ -60,10 +60,7 @@ func applyOne(ctx context.Context, c client.Client, obj *unstructured.Unstructur
 		if err := c.Get(ctx, client.ObjectKeyFromObject(obj), have); err != nil {
 			return err
 		}
-		conditions, _, err := unstructured.NestedSlice(have.Object, "status", "conditions")
-		if err != nil {
-			return err
-		}
+		conditions, _, _ := unstructured.NestedSlice(have.Object, "status", "conditions") //nolint:errcheck // not there yet
 		for _, item := range conditions {
 			if m, ok := item.(map[string]any); ok && m["type"] == "Established" && m["status"] == "True" {
 				return nil

@@ -87,8 +87,12 @@ const (
 	// What this request adds to managedFields is stamped by this server: an
 	// entry planted earlier, dated far ahead, is in the old object too.
 	exprFresh = "has(object.metadata.managedFields) ? object.metadata.managedFields.filter(m, oldObject == null || !has(oldObject.metadata.managedFields) || !(m in oldObject.metadata.managedFields)) : []"
-	exprGrant = "has(params.status) && has(params.status.leases) ? params.status.leases.filter(l, l.name == object.metadata.name) : []"
-	exprFree  = "variables.holder == ''"
+	// Two writes by one manager within a second have the same stamp. A write that
+	// changes something is stamped, so then its stamp is among those that were
+	// there. No entries at all is a write that clears them, and is not stamped.
+	exprStamps = "size(variables.fresh) > 0 || !has(object.metadata.managedFields) ? variables.fresh : object.metadata.managedFields"
+	exprGrant  = "has(params.status) && has(params.status.leases) ? params.status.leases.filter(l, l.name == object.metadata.name) : []"
+	exprFree   = "variables.holder == ''"
 )
 
 func (g Gate) says(revision string) string {
@@ -110,8 +114,8 @@ func (g Gate) validations() []admissionv1.Validation {
 			"'renewTime is past the grant'"),
 		deny(exprFree+" || variables.holder != variables.oldHolder || !has(oldObject.spec.renewTime) || !has(object.spec.renewTime) || timestamp(object.spec.renewTime) > timestamp(oldObject.spec.renewTime)",
 			"'renewTime does not grow'"),
-		deny(exprFree+" || !variables.open || (size(variables.fresh) > 0 && variables.fresh.all(m, has(m.time) && timestamp(m.time) < timestamp(params.status.validUntil)))",
-			"'the grant is over by this API server\\'s clock'"),
+		deny(exprFree+" || !variables.open || (size(variables.stamps) > 0 && variables.stamps.all(m, has(m.time) && timestamp(m.time) < timestamp(params.status.validUntil)))",
+			"(size(variables.stamps) > 0 ? 'the grant is over by this API server\\'s clock' : 'the write has no stamp of this API server: managedFields is empty')"),
 		deny(exprFree+" || !variables.open || (size(variables.grant) == 1 && has(object.spec.leaseDurationSeconds) && object.spec.leaseDurationSeconds > 0 && object.spec.leaseDurationSeconds <= variables.grant[0].leaseDurationSeconds)",
 			"(size(variables.grant) == 0 ? 'the grant does not cover this Lease yet' : 'leaseDurationSeconds is longer than the declared ' + string(variables.grant[0].leaseDurationSeconds))"),
 	}
@@ -133,6 +137,7 @@ func (g Gate) Sets() []Set {
 			{Name: "oldHolder", Expression: exprOldHolder},
 			{Name: "open", Expression: exprOpen},
 			{Name: "fresh", Expression: exprFresh},
+			{Name: "stamps", Expression: exprStamps},
 			{Name: "grant", Expression: exprGrant},
 		},
 		Validations: g.validations(),
@@ -215,14 +220,14 @@ func Status(account string, maxGrant int) Set {
 			MatchPolicy: &equivalent, ResourceRules: []admissionv1.NamedRuleWithOperations{rule},
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		},
-		Variables: []admissionv1.Variable{{Name: "fresh", Expression: exprFresh}},
+		Variables: []admissionv1.Variable{{Name: "fresh", Expression: exprFresh}, {Name: "stamps", Expression: exprStamps}},
 		Validations: []admissionv1.Validation{
 			{
 				Expression: "request.userInfo.username == " + quote(account), Reason: &reason,
 				Message: "tenure: the status of a MultiClusterLease is its gate's grant: only " + account + " writes it",
 			},
 			{
-				Expression: fmt.Sprintf("!has(object.status) || !object.status.leading || (size(variables.fresh) > 0 && variables.fresh.exists(m, has(m.time) && timestamp(object.status.validUntil) <= timestamp(m.time) + duration('%ds')))", maxGrant),
+				Expression: fmt.Sprintf("!has(object.status) || !object.status.leading || variables.stamps.exists(m, has(m.time) && timestamp(object.status.validUntil) <= timestamp(m.time) + duration('%ds'))", maxGrant),
 				Reason:     &reason,
 				Message:    fmt.Sprintf("tenure: validUntil is more than %d s past this API server's clock", maxGrant),
 			},

@@ -80,11 +80,58 @@ type Gate struct {
 
 // An Answer is what one API server said.
 type Answer struct {
-	Server   string // its start time, by which servers are told apart
+	Server   string // its start time, in seconds since 1970
 	Endpoint string
 	Date     time.Time // its clock
 	took     time.Duration
 	begun    time.Time
+	checks   map[string]float64 // how often it has checked its health, by kind
+}
+
+// upSince reports whether the server has been up since a local time, by its own
+// clock, whose reading is cut off to the second. One that restarts while others
+// are asked would be taken for two.
+func (a Answer) upSince(t time.Time) bool {
+	start, err := strconv.ParseFloat(a.Server, 64)
+	if err != nil {
+		return false
+	}
+	up := float64(a.Date.UnixNano())/1e9 - start
+	return up > a.begun.Add(a.took).Sub(t).Seconds()
+}
+
+// count adds an answer if it is that of a server not counted yet. Servers are told
+// apart by when they started. Two that started in the same hundredth of a second are
+// two if what only grows in one of them shrank from one answer to the next.
+func count(answers []Answer, a Answer) []Answer {
+	same, last := 0, 0
+	for i, b := range answers {
+		if b.Server == a.Server && !a.shrank(b) {
+			same, last = same+1, i
+		}
+	}
+	alike := 0
+	for _, b := range answers {
+		if b.Server == a.Server {
+			alike++
+		}
+	}
+	switch {
+	case same == 0:
+		return append(answers, a)
+	case alike == 1:
+		answers[last] = a // the next is compared with the newest
+	}
+	return answers
+}
+
+func (a Answer) shrank(before Answer) bool {
+	for kind, n := range before.checks {
+		if a.checks[kind] < n {
+			return true
+		}
+	}
+	return false
 }
 
 // Refused asks until every API server that is alive has refused at the gate's
@@ -100,21 +147,27 @@ func (p *Prober) Refused(ctx context.Context, g Gate) ([]Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: no token for the probe account: %w", ErrNoAnswer, err)
 	}
+	began := time.Now()
 	var answers []Answer
-	seen := func(server string) bool {
-		return slices.ContainsFunc(answers, func(a Answer) bool { return a.Server == server })
-	}
 	endpoints := append([]string{p.Config.Host}, p.Endpoints...)
+	failed := make(map[string]int)
 	var lastErr error
 	for try := 0; len(answers) < len(before) && try < 4*len(before)+4*len(endpoints); try++ {
-		a, err := p.ask(ctx, endpoints[try%len(endpoints)], token, g)
+		endpoint := endpoints[try%len(endpoints)]
+		if failed[endpoint] > 1 {
+			continue
+		}
+		a, err := p.ask(ctx, endpoint, token, g)
 		switch {
 		case errors.Is(err, ErrNotRefused):
 			return answers, err
 		case err != nil:
 			lastErr = err
-		case !seen(a.Server):
-			answers = append(answers, a)
+			failed[endpoint]++
+		case !a.upSince(began) && !restartedCountsTwice():
+			return answers, fmt.Errorf("%w: the API server at %s has started since the probe began, by its own clock", ErrNoAnswer, endpoint)
+		default:
+			answers = count(answers, a)
 		}
 		if ctx.Err() != nil {
 			return answers, fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
@@ -206,10 +259,9 @@ func (p *Prober) ask(ctx context.Context, endpoint, token string, g Gate) (Answe
 	}
 	defer conn.close()
 	a := Answer{Endpoint: endpoint, begun: time.Now()}
-	if a.Server, a.Date, err = conn.whoami(ctx); err != nil {
+	if err := conn.whoami(ctx, &a); err != nil {
 		return a, err
 	}
-	a.took = time.Since(a.begun)
 	return a, conn.refused(ctx, g)
 }
 
@@ -285,23 +337,33 @@ func (c *connection) do(ctx context.Context, method, path, query, kind string, b
 	return res.StatusCode, b, res.Header, nil
 }
 
-var startTime = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{[^}]*\})? (\S+)$`)
+var (
+	startTime = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{[^}]*\})? (\S+)$`)
+	checks    = regexp.MustCompile(`(?m)^kubernetes_healthchecks_total\{([^}]*)\} (\S+)$`)
+)
 
-// whoami tells API servers apart, and reads their clock.
-func (c *connection) whoami(ctx context.Context) (string, time.Time, error) {
-	code, body, header, err := c.do(ctx, http.MethodGet, "/metrics/slis", "", "", nil)
+// whoami finds out what tells API servers apart, and reads their clock.
+func (c *connection) whoami(ctx context.Context, a *Answer) error {
+	const path = "/metrics/slis"
+	code, body, header, err := c.do(ctx, http.MethodGet, path, "", "", nil)
 	if err != nil {
-		return "", time.Time{}, err
+		return err
 	}
-	date, err := http.ParseTime(header.Get("Date"))
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("%w: the answer has no usable Date: %w", ErrNoAnswer, err)
+	a.took = time.Since(a.begun)
+	if a.Date, err = http.ParseTime(header.Get("Date")); err != nil {
+		return fmt.Errorf("%w: the answer has no usable Date: %w", ErrNoAnswer, err)
 	}
 	m := startTime.FindSubmatch(body)
 	if code != http.StatusOK || m == nil {
-		return "", date, fmt.Errorf("%w: GET /metrics/slis: status %d, and no process_start_time_seconds in the answer: the probe account needs to read it", ErrNoAnswer, code)
+		return fmt.Errorf("%w: GET %s at %s: status %d, and no process_start_time_seconds in the answer: the probe account needs to read it", ErrNoAnswer, path, a.Endpoint, code)
 	}
-	return string(m[1]), date, nil
+	a.Server, a.checks = string(m[1]), make(map[string]float64)
+	for _, m := range checks.FindAllSubmatch(body, -1) {
+		if n, err := strconv.ParseFloat(string(m[2]), 64); err == nil {
+			a.checks[string(m[1])] = n
+		}
+	}
+	return nil
 }
 
 // refusal is how a denial by a gate reads.

@@ -1,0 +1,92 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"tenure.dev"
+	"tenure.dev/operator/policy"
+)
+
+// Ungating opens a gate for good: a person's act.
+type Ungating struct {
+	// Kube reaches the cluster, with an account that may delete policies.
+	Kube kubernetes.Interface
+	// Register is the lock, unless Offline.
+	Register tenure.Register
+	// Cluster is the cluster's identity, Namespace and Name are the object's.
+	Cluster, Namespace, Name string
+	// Offline leaves the cluster's entry beside the lock as it is.
+	Offline bool
+}
+
+// Do takes the names off the cluster's entry beside the lock first, and only then
+// removes the policies and Tenure's hold. It returns the names that are open. Doing it
+// again finishes what was half done.
+func (u Ungating) Do(ctx context.Context) ([]string, error) {
+	g := policy.Gate{Namespace: u.Namespace, Name: u.Name}
+	gate, err := u.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, g.PolicyName(), metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the gate's policy %s: %w", g.PolicyName(), err)
+	}
+	var leases, names []string
+	for _, rule := range gate.Spec.MatchConstraints.ResourceRules {
+		leases = append(leases, rule.ResourceNames...)
+	}
+	for _, l := range leases {
+		names = append(names, u.Namespace+"/"+l)
+	}
+	if !u.Offline {
+		ns, err := u.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the namespace kube-system, whose UID is the cluster's: %w", err)
+		}
+		err = WriteMember(ctx, u.Register, u.Cluster, string(ns.UID), func(m *Member) {
+			m.Gated = slices.DeleteFunc(m.Gated, func(n string) bool { return slices.Contains(names, n) })
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the gate stays closed, since the others cannot be told: %w", err)
+		}
+	}
+	for _, name := range []string{g.PolicyName() + "-delete", g.PolicyName()} {
+		if err := Remove(ctx, u.Kube, name); err != nil {
+			return nil, err
+		}
+	}
+	var errs []error
+	for _, l := range leases {
+		errs = append(errs, u.free(ctx, l))
+	}
+	return names, errors.Join(errs...)
+}
+
+// free empties a Lease that Tenure holds.
+func (u Ungating) free(ctx context.Context, name string) error {
+	leases := u.Kube.CoordinationV1().Leases(u.Namespace)
+	l, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read Lease %s/%s: %w", u.Namespace, name, err)
+	}
+	if !strings.HasPrefix(holderOf(l), holdPrefix) {
+		return nil
+	}
+	empty, second := "", int32(1)
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &empty, &second
+	if _, err := leases.Update(ctx, l, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("empty Lease %s/%s: %w", u.Namespace, name, err)
+	}
+	return nil
+}
