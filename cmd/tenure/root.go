@@ -64,7 +64,8 @@ otherwise, with run, the command's own, 128+n for signal n.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.AddCommand(a.runCommand(), a.initCommand(), a.statusCommand(), a.handoverCommand(), a.pauseCommand(),
-		a.resumeCommand(), a.releaseCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand())
+		a.resumeCommand(), a.releaseCommand(), a.doctorCommand(), a.operatorCommand(), a.installCommand(), a.ungateCommand(),
+		a.versionCommand(), a.completionCommand())
 	root.SetHelpCommand(a.helpCommand())
 	return root
 }
