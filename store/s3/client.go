@@ -76,6 +76,7 @@ func newStore(ctx context.Context, p *place) (*store, error) {
 	}
 	s.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.Region, o.Credentials, o.HTTPClient = s.region, s.keys.cache, httpClient
+		o.HTTPSignerV4 = s.keys
 		o.Retryer = aws.NopRetryer{} // a write that is sent twice can conflict with itself
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired

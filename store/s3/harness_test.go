@@ -4,6 +4,7 @@
 package s3
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -25,6 +26,11 @@ const bucket = "locks"
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	// Elections wait most of the time: more of them than there are processors.
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "tenure-s3-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

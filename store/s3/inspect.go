@@ -84,7 +84,7 @@ func (r *Register) lookVersioning(ctx context.Context) (f tenure.Finding, err er
 	f.Detail = "every renewal leaves an old version behind: 1.3 million a month at P = 2 s, paid for by the byte"
 	f.Next = "use a bucket without versioning, or a lifecycle rule that deletes noncurrent versions after a day"
 	if r.store.endpoint != "" {
-		f.Detail += "; and some servers (versitygw 1.8 does) let a deleted record be renewed as if it were there"
+		f.Detail += "; and on some servers (versitygw 1.8) a record that was deleted can be renewed, but not made again before its delete marker is deleted too"
 	}
 	rules, err := r.lifecycle(ctx)
 	if err == nil && slices.ContainsFunc(rules, func(rule types.LifecycleRule) bool { return rule.NoncurrentVersionExpiration != nil }) {
