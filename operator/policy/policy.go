@@ -77,7 +77,7 @@ func (g Gate) PolicyName() string {
 }
 
 // The expressions. A write that sets no holder passes: giving up is always
-// allowed. One that does is judged by the grant, by the clock of the API server
+// allowed, as long as the write can be stamped. One that does is judged by the grant, by the clock of the API server
 // that stamps it, and by what it says of itself. A no-op is never stamped, and so
 // passes nothing: renewTime has to grow.
 const (
@@ -114,8 +114,10 @@ func (g Gate) validations() []admissionv1.Validation {
 			"'renewTime is past the grant'"),
 		deny(exprFree+" || variables.holder != variables.oldHolder || !has(oldObject.spec.renewTime) || !has(object.spec.renewTime) || timestamp(object.spec.renewTime) > timestamp(oldObject.spec.renewTime)",
 			"'renewTime does not grow'"),
-		deny(exprFree+" || !variables.open || (size(variables.stamps) > 0 && variables.stamps.all(m, has(m.time) && timestamp(m.time) < timestamp(params.status.validUntil)))",
-			"(size(variables.stamps) > 0 ? 'the grant is over by this API server\\'s clock' : 'the write has no stamp of this API server: managedFields is empty')"),
+		// Once cleared, managedFields stay empty, and no write is stamped again.
+		deny("size(variables.stamps) > 0", "'the write clears managedFields, or they were empty before: it has no stamp of this API server'"),
+		deny(exprFree+" || !variables.open || variables.stamps.all(m, has(m.time) && timestamp(m.time) < timestamp(params.status.validUntil))",
+			"'the grant is over by this API server\\'s clock'"),
 		deny(exprFree+" || !variables.open || (size(variables.grant) == 1 && has(object.spec.leaseDurationSeconds) && object.spec.leaseDurationSeconds > 0 && object.spec.leaseDurationSeconds <= variables.grant[0].leaseDurationSeconds)",
 			"(size(variables.grant) == 0 ? 'the grant does not cover this Lease yet' : 'leaseDurationSeconds is longer than the declared ' + string(variables.grant[0].leaseDurationSeconds))"),
 	}

@@ -404,7 +404,9 @@ func judge(g Gate, code int, body []byte) error {
 	}
 	if m == nil {
 		if strings.Contains(status.Message, "'"+g.Policy+"'") {
-			return fmt.Errorf("%w: the policy refuses without a state: %s", ErrNotRefused, status.Message)
+			// It refuses all, as one does that has just started and does not know
+			// the parameter's kind yet.
+			return fmt.Errorf("%w: the policy refuses without a state: %s", ErrNoAnswer, status.Message)
 		}
 		return fmt.Errorf("%w: status %d, not by the gate's policy: %s", ErrNoAnswer, code, status.Message)
 	}

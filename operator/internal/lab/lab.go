@@ -181,7 +181,7 @@ func (l *Lab) Apply(ctx context.Context, sets ...policy.Set) error {
 // Eventually asks check until it returns nil, for as long as a busy machine may
 // take, and returns its last error.
 func Eventually(ctx context.Context, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
