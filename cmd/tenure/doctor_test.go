@@ -98,7 +98,6 @@ var unseen = map[string]string{
 	"watch that does not wait":         driver,
 	"watch without end":                driver,
 	"clock in another unit":            "its clock is warned of",
-	"sibling that is the lock":         "here its siblings are another store: see TestDoctorSparesTheLock",
 }
 
 const (

@@ -109,6 +109,7 @@ var unstable = []struct {
 }{
 	{regexp.MustCompile(`("(?:renewAge|age|waited)Seconds": )-?[0-9.]+`), "${1}0"},
 	{regexp.MustCompile(`("(?:seconds|p50Seconds|p99Seconds|maxSeconds|requests|storeOutageSeconds)": )[0-9.]+`), "${1}0"},
+	{regexp.MustCompile(`("smallest": )\{[^}]*\}`), `${1}{}`},
 	{regexp.MustCompile(`("detail": "(?:20 at once|reads p50|fit|the smallest))[^"]*"`), `${1} …"`},
 	{regexp.MustCompile(`"20[0-9-]+T[0-9:.]+Z"`), `"2026-01-01T00:00:00Z"`},
 	{regexp.MustCompile(`("epoch": )[0-9]{10}`), "${1}1000"},
