@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -248,12 +249,10 @@ func TestLostAnswersInAnElection(t *testing.T) {
 	initLock(t, p.Register)
 	a := contend(t, "a", p.Register)
 	a.await(tenure.EventBegan, 2*ttl)
-	n := 0
+	var n atomic.Int64
 	p.proxy.SetRule(func(r *http.Request) fault.Action {
-		if isPut(r) {
-			if n++; n%3 == 0 {
-				return fault.LoseAnswer()
-			}
+		if isPut(r) && n.Add(1)%3 == 0 {
+			return fault.LoseAnswer()
 		}
 		return fault.Pass
 	})
@@ -268,22 +267,20 @@ func TestRevokedUnderALeader(t *testing.T) {
 	a := contend(t, "a", p.Register)
 	a.await(tenure.EventBegan, 2*ttl)
 	a.renewals(1)
-	must(t, server(t).AdminClient(0).Post(t.Context(), "/api/v1/namespaces/"+p.namespace+"/serviceaccounts",
-		map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": "spare"}}, nil))
 	old := "Bearer " + p.token
 	writeKubeconfig(t, p.file, p.proxy.Addr(), p.authority.PEM, userInfo(token(t, p.namespace, "candidate")))
-	refused := 0
+	var refused atomic.Int64
 	p.proxy.SetRule(func(r *http.Request) fault.Action {
 		if r.Header.Get("Authorization") != old {
 			return fault.Pass
 		}
-		refused++
+		refused.Add(1)
 		return fault.Instead(fault.Answer{Status: 401, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`})
 	})
 	a.renewals(4)
 	p.proxy.SetRule(nil)
-	if refused == 0 {
+	if refused.Load() == 0 {
 		t.Error("nothing was refused")
 	}
 }
