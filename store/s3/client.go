@@ -59,7 +59,7 @@ func newStore(ctx context.Context, p *place) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3: the AWS configuration cannot be read: look at AWS_* variables and ~/.aws/config: %w", err)
 	}
-	s := &store{bucket: p.bucket, region: cfg.Region, endpoint: endpointOf(p), keys: newCredentials(cfg.Credentials, load)}
+	s := &store{bucket: p.bucket, region: cfg.Region, endpoint: p.endpoint, keys: newCredentials(cfg.Credentials, load)}
 	if p.account != "" {
 		s.owner = &p.account
 	}
@@ -85,18 +85,13 @@ func newStore(ctx context.Context, p *place) (*store, error) {
 			o.BaseEndpoint = &p.endpoint
 		}
 	})
-	return s, nil
-}
-
-// endpointOf returns the endpoint that is not Amazon's, as the URL or the
-// environment says.
-func endpointOf(p *place) string {
-	for _, e := range []string{p.endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL")} {
-		if e != "" {
-			return e
-		}
+	// The URL alone says which store it is: with the environment's word for it,
+	// two candidates could have two locks.
+	if other := s.client.Options().BaseEndpoint; other != nil && p.endpoint == "" {
+		return nil, fmt.Errorf("%w: s3: the environment (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 or the profile) sets an endpoint:"+
+			" write endpoint=https://host into the URL, so that all candidates ask the same store", tenure.ErrURL)
 	}
-	return ""
+	return s, nil
 }
 
 // newHTTPClient returns a client with the transport of from, which also trusts

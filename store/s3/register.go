@@ -5,6 +5,7 @@ package s3
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/base64"
@@ -12,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -236,13 +236,7 @@ func (r *Register) String() string { return "s3://" + r.store.bucket + "/" + r.k
 // StoreName returns the endpoint, the region and the bucket; see
 // [tenure.StoreNamer].
 func (r *Register) StoreName() string {
-	at := r.store.endpoint
-	if at == "" {
-		at = "Amazon S3"
-	} else if u, err := url.Parse(at); err == nil {
-		at = u.Scheme + "://" + u.Host // what the environment says may hold more
-	}
-	return fmt.Sprintf("%s, region %s, bucket %s", at, r.store.region, r.store.bucket)
+	return fmt.Sprintf("%s, region %s, bucket %s", cmp.Or(r.store.endpoint, "Amazon S3"), r.store.region, r.store.bucket)
 }
 
 // fresh tells caches on the way not to answer.

@@ -76,7 +76,7 @@ func TestAddress(t *testing.T) {
 		{"s3://bucket/a/b", "", "Amazon S3, region us-east-1, bucket bucket", false},
 		{"s3://bucket/a/b?endpoint=https://s3.example.org", "", "https://s3.example.org, region us-east-1, bucket bucket", true},
 		{"s3://bucket/a/b?endpoint=https://s3.example.org&pathstyle=false", "", "https://s3.example.org, region us-east-1, bucket bucket", false},
-		{"s3://bucket/a/b", "https://u:secret@s3.example.org", "https://s3.example.org, region us-east-1, bucket bucket", true},
+		{"s3://bucket/a/b?endpoint=https://s3.example.org", "https://other.example.org", "https://s3.example.org, region us-east-1, bucket bucket", true},
 	} {
 		t.Setenv("AWS_ENDPOINT_URL_S3", tt.env)
 		l, err := tenure.Open(t.Context(), tt.url, tenure.Vars{})
@@ -91,6 +91,19 @@ func TestAddress(t *testing.T) {
 		if l.Price.WritesPer10k == 0 || l.Price.Source == "" {
 			t.Errorf("the price is %+v", l.Price)
 		}
+	}
+}
+
+// TestEndpointOfEnvironment: two candidates with two environments would have two
+// locks.
+func TestEndpointOfEnvironment(t *testing.T) {
+	for _, e := range []string{"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
+		t.Run(e, func(t *testing.T) {
+			t.Setenv(e, "https://other.example.org")
+			if _, err := tenure.Open(t.Context(), "s3://bucket/a?region=x", tenure.Vars{}); !errors.Is(err, tenure.ErrURL) || !strings.Contains(err.Error(), "endpoint=") {
+				t.Errorf("%v; want ErrURL", err)
+			}
+		})
 	}
 }
 
