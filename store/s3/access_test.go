@@ -209,6 +209,28 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
+// TestSkewedClock: a request signed by a clock that is 20 minutes off is refused
+// by the real server; the error names the clock, and the next one is signed by
+// the store's. What others say about the time counts for nothing.
+func TestSkewedClock(t *testing.T) {
+	r, p := behind(t, nil)
+	mustWrite(t, r, "one", "")
+	wrong := time.Now().Add(20 * time.Minute).UTC().Format(http.TimeFormat)
+	p.SetRule(fault.Times(1, nil, fault.Action{EditAnswer: func(a *http.Response) { a.Header.Set("Date", wrong) }}))
+	mustRead(t, r)
+	_, _, err := r.Read(t.Context())
+	mustTell(t, "signed 20 minutes late", err, "clock", "RequestTimeTooSkewed")
+	mustRead(t, r)
+	for _, a := range []fault.Answer{{Status: 503}, fault.HTML(502), {Status: 404}} {
+		a.Header = http.Header{"Date": {wrong}}
+		p.SetRule(fault.Times(1, nil, fault.Instead(a)))
+		if _, _, err := r.Read(t.Context()); err == nil {
+			t.Errorf("%d: no error", a.Status)
+		}
+		mustRead(t, r)
+	}
+}
+
 // TestRequests: one request for a renewal, one for a poll, which carries a
 // condition as long as nothing changes.
 func TestRequests(t *testing.T) {

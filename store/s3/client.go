@@ -147,6 +147,9 @@ func (c *httpClient) Do(req *http.Request) (*http.Response, error) {
 		resp.Body.Close()
 		return nil, err
 	}
+	if resp.StatusCode >= 300 && !isStore(resp.Header) {
+		resp.Header.Del("Date") // the SDK would sign by that clock from now on
+	}
 	return resp, nil
 }
 

@@ -6,6 +6,8 @@ package s3
 import (
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -138,3 +140,40 @@ func harness() storetest.Harness {
 
 // TestStore is the suite for all drivers, on a real server.
 func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+
+// TestStoreDialect is the suite on a server that speaks otherwise: bare ETags
+// from reads, weak ones from writes, 412 for a missing key, 409 now and then.
+func TestStoreDialect(t *testing.T) {
+	var writes atomic.Int64
+	p, err := fault.NewHTTP(server.URL, func(req *http.Request) fault.Action {
+		if fault.IsWrite(req) && writes.Add(1)%7 == 0 {
+			return fault.Instead(s3Error(409, "ConditionalRequestConflict", "x"))
+		}
+		return fault.Action{EditAnswer: func(a *http.Response) {
+			tag := strings.Trim(a.Header.Get("ETag"), `"`)
+			switch {
+			case tag == "" && a.StatusCode == http.StatusNotFound && req.Header.Get("If-Match") != "":
+				other := s3Error(412, "PreconditionFailed", "x")
+				a.StatusCode, a.Body = other.Status, io.NopCloser(strings.NewReader(other.Body))
+				a.Header.Set("Content-Length", fmt.Sprint(len(other.Body)))
+			case tag == "":
+			case fault.IsWrite(req):
+				a.Header.Set("ETag", `W/"`+tag+`"`)
+			default:
+				a.Header.Set("ETag", tag)
+			}
+		}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	h := harness()
+	h.New = func(t storetest.T) tenure.Register { return openAt(t, p.URL(), newKey()) }
+	h.Open = func(t storetest.T) (a, b tenure.Register) {
+		key := newKey()
+		return openAt(t, p.URL(), key), openAt(t, p.URL(), key)
+	}
+	h.Histories = 3
+	storetest.Run(t, h)
+}
