@@ -82,6 +82,13 @@ chaos: ## random faults at real processes (N=500 of them, SEED= of an earlier ru
 	TENURE_CHAOS_FAULTS=$(N) TENURE_CHAOS_SEED=$(SEED) TENURE_CHAOS_ROUNDS=$(ROUNDS) \
 		go test ./cmd/tenure -run 'TestChaos$$|TestFrozenLeader$$' -count=1 -timeout 120m -v
 
+stores: ## elections over every lock store under faults, 20 locks and over 200 failovers each, then 100 at the defaults; a report in out/
+	@test/testbed/build.sh etcd kube-apiserver versitygw fake-gcs-server azurite >/dev/null
+	@mkdir -p out
+	TENURE_STORES_LOCKS=$${TENURE_STORES_LOCKS:-20} TENURE_STORES_ROUNDS=$${TENURE_STORES_ROUNDS:-13} \
+		TENURE_STORES_HUNDRED=$${TENURE_STORES_HUNDRED:-100} TENURE_STORES_LONG=1 TENURE_STORES_REPORT=$(CURDIR)/out/stores.txt \
+		go test ./test/stores -count=1 -timeout 90m -v
+
 bench: ## benchmarks of every module
 	go test -run '^$$' -bench . -benchmem -timeout $(TIMEOUT) $(ALL)
 
@@ -96,6 +103,15 @@ run: build ## two copies that elect, and fail over
 clusters: parts ## Kubernetes control planes until Ctrl-C (CLUSTERS=2, SERVERS=1 API server in each), with kubeconfigs
 	@go build -o bin/clusters ./test/cluster/up
 	@exec bin/clusters -n $(CLUSTERS) -servers $(SERVERS) -all
+
+up: ## two clusters with Tenure and an ordinary controller in each; says what to try
+	@test/testbed/build.sh kube-apiserver etcd versitygw >/dev/null
+	@echo "building Tenure and the controller"
+	@mkdir -p bin && go build -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/tenure ./examples/controller ./test/e2e/up
+	@bin/up start out/up
+
+down: ## end what make up started
+	@go build -o bin/up ./test/e2e/up && bin/up stop out/up
 
 clean: ## remove what was built
 	rm -rf bin out
