@@ -5,6 +5,7 @@ package s3
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestInspectServer(t *testing.T) {
 // TestVersionedBucket: on the real server the record works in a bucket that
 // keeps versions, and the inspection warns of it.
 func TestVersionedBucket(t *testing.T) {
-	const versioned = "versioned"
+	versioned := fmt.Sprintf("versioned%d", keys.Add(1))
 	if err := server.MakeBucket(t.Context(), versioned); err != nil {
 		t.Fatal(err)
 	}
