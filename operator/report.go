@@ -16,6 +16,7 @@ import (
 
 	"tenure.dev"
 	"tenure.dev/api/v1alpha1"
+	"tenure.dev/operator/gate"
 	"tenure.dev/operator/probe"
 )
 
@@ -152,7 +153,7 @@ func (w *worker) report(ctx context.Context) error {
 		if d.Failover > 0 {
 			st.Failover = (d.Failover + time.Second).Round(100 * time.Millisecond).String()
 		}
-		st.Outage = (s.Full() / 2).Round(100 * time.Millisecond).String()
+		st.Outage = w.outage(s).Round(100 * time.Millisecond).String()
 		if w.runner != nil {
 			v, _ := w.runner.membersOf(w.obj.Spec.Clusters, w.names())
 			st.Members = nil
@@ -162,6 +163,20 @@ func (w *worker) report(ctx context.Context) error {
 		}
 		w.reportConditions(st)
 	})
+}
+
+// outage returns how long the lock store may be away at the worst moment, right
+// before a grant is rewritten, without a holder losing its Lease.
+func (w *worker) outage(s gate.Settings) time.Duration {
+	shortest := time.Hour
+	for _, l := range w.obj.Spec.Leases {
+		deadline := gate.Duration(l) * 2 / 3
+		if l.RenewDeadlineSeconds > 0 {
+			deadline = time.Duration(l.RenewDeadlineSeconds) * time.Second
+		}
+		shortest = min(shortest, deadline)
+	}
+	return max(0, s.Full()/2-s.Period) + shortest
 }
 
 func (w *worker) reportLock(st *v1alpha1.MultiClusterLeaseStatus, lock tenure.Status) {

@@ -54,6 +54,7 @@ type Store interface {
 
 // Options configure a [Seat]. All fields but Logger are required.
 type Options struct {
+	// Store keeps the seat.
 	Store Store
 	// Self names this process, uniquely.
 	Self string
@@ -65,7 +66,8 @@ type Options struct {
 	Period time.Duration
 	// Timeout bounds each request.
 	Timeout time.Duration
-	Logger  *slog.Logger
+	// Logger receives a line when the seat changes hands; default none.
+	Logger *slog.Logger
 }
 
 // A Seat is a cluster's seat as one process sees it. Its methods are safe for

@@ -25,7 +25,9 @@ type Programs struct{ Tenure, Elector string }
 
 // Options say what a laboratory consists of.
 type Options struct {
+	// Dir keeps everything: clusters, logs, the lock where Lock names none.
 	Dir string
+	// Programs are what it runs.
 	Programs
 	// Clusters are their names.
 	Clusters []string
