@@ -8,8 +8,8 @@
 // and decides who may take or keep a gated Lease. A missing parameter refuses all
 // that its match constraints cover, for every user, before its conditions are
 // read: so it covers exactly the gated names. The other has no parameter and
-// refuses deletion; resourceNames does not bind a deletion of many, so it goes by
-// the object that would be deleted. A third, for all objects, keeps their status to
+// refuses deletion, and names that are made up; resourceNames does not bind a
+// deletion of many, so it goes by the object that would be deleted. A third, for all objects, keeps their status to
 // Tenure.
 package policy
 
@@ -77,22 +77,27 @@ func (g Gate) PolicyName() string {
 }
 
 // The expressions. A write that sets no holder passes: giving up is always
-// allowed, as long as the write can be stamped. One that does is judged by the grant, by the clock of the API server
-// that stamps it, and by what it says of itself. A no-op is never stamped, and so
-// passes nothing: renewTime has to grow.
+// allowed, as long as the write can be stamped. One that does is judged by the
+// grant, by the clock of the API server that stamps it, and by what it says of
+// itself. A no-op is never stamped, and so passes nothing: renewTime has to grow.
 const (
 	exprHolder    = "has(object.spec) && has(object.spec.holderIdentity) ? object.spec.holderIdentity : ''"
 	exprOldHolder = "oldObject != null && has(oldObject.spec) && has(oldObject.spec.holderIdentity) ? oldObject.spec.holderIdentity : ''"
 	exprOpen      = "has(params.status) && params.status.leading && params.status.epoch > params.status.closedEpoch"
-	// What this request adds to managedFields is stamped by this server: an
-	// entry planted earlier, dated far ahead, is in the old object too.
-	exprFresh = "has(object.metadata.managedFields) ? object.metadata.managedFields.filter(m, oldObject == null || !has(oldObject.metadata.managedFields) || !(m in oldObject.metadata.managedFields)) : []"
-	// Two writes by one manager within a second have the same stamp. A write that
-	// changes something is stamped, so then its stamp is among those that were
-	// there. No entries at all is a write that clears them, and is not stamped.
-	exprStamps = "size(variables.fresh) > 0 || !has(object.metadata.managedFields) ? variables.fresh : object.metadata.managedFields"
+	// A write that changes something has an entry in managedFields with the time
+	// of this server. Which it is cannot be told: a client may plant others, name
+	// its manager as it likes, and have written within the same second.
+	exprStamps = "has(object.metadata.managedFields) ? object.metadata.managedFields.filter(m, has(m.time)) : []"
+	exprBefore = "oldObject != null && has(oldObject.metadata.managedFields) ? oldObject.metadata.managedFields.filter(m, has(m.time)).map(m, m.time) : []"
+	// So all have to be in time, but for those that were there before and are so
+	// far past the grant that they were planted: they would lock out everybody.
+	exprInTime = "variables.stamps.all(m, timestamp(m.time) < timestamp(params.status.validUntil) || (m.time in variables.before && timestamp(m.time) > timestamp(params.status.validUntil) + duration('24h')))"
 	exprGrant  = "has(params.status) && has(params.status.leases) ? params.status.leases.filter(l, l.name == object.metadata.name) : []"
 	exprFree   = "variables.holder == ''"
+	// A name that the API server is to make up, of a prefix cut off at 58 and five
+	// more letters, is not known yet and so is in no resourceNames.
+	exprGenerated = "has(object.metadata.generateName) && object.metadata.generateName != '' && %s.exists(n, size(n) <= 63 && size(n) > 5 && " +
+		"n.substring(0, size(n) - 5) == object.metadata.generateName.substring(0, size(object.metadata.generateName) > 58 ? 58 : size(object.metadata.generateName)))"
 )
 
 func (g Gate) says(revision string) string {
@@ -116,7 +121,7 @@ func (g Gate) validations() []admissionv1.Validation {
 			"'renewTime does not grow'"),
 		// Once cleared, managedFields stay empty, and no write is stamped again.
 		deny("size(variables.stamps) > 0", "'the write clears managedFields, or they were empty before: it has no stamp of this API server'"),
-		deny(exprFree+" || !variables.open || variables.stamps.all(m, has(m.time) && timestamp(m.time) < timestamp(params.status.validUntil))",
+		deny(exprFree+" || !variables.open || "+exprInTime,
 			"'the grant is over by this API server\\'s clock'"),
 		deny(exprFree+" || !variables.open || (size(variables.grant) == 1 && has(object.spec.leaseDurationSeconds) && object.spec.leaseDurationSeconds > 0 && object.spec.leaseDurationSeconds <= variables.grant[0].leaseDurationSeconds)",
 			"(size(variables.grant) == 0 ? 'the grant does not cover this Lease yet' : 'leaseDurationSeconds is longer than the declared ' + string(variables.grant[0].leaseDurationSeconds))"),
@@ -138,8 +143,8 @@ func (g Gate) Sets() []Set {
 			{Name: "holder", Expression: exprHolder},
 			{Name: "oldHolder", Expression: exprOldHolder},
 			{Name: "open", Expression: exprOpen},
-			{Name: "fresh", Expression: exprFresh},
 			{Name: "stamps", Expression: exprStamps},
+			{Name: "before", Expression: exprBefore},
 			{Name: "grant", Expression: exprGrant},
 		},
 		Validations: g.validations(),
@@ -163,14 +168,14 @@ func (g Gate) Sets() []Set {
 	}
 	del := admissionv1.ValidatingAdmissionPolicySpec{
 		FailurePolicy:    &fail,
-		MatchConstraints: g.match(nil, admissionv1.Delete),
+		MatchConstraints: g.match(nil, admissionv1.Delete, admissionv1.Create),
 		MatchConditions: []admissionv1.MatchCondition{
-			{Name: "gated", Expression: fmt.Sprintf("oldObject != null && oldObject.metadata.name in %s", names)},
+			{Name: "gated", Expression: fmt.Sprintf("request.operation == 'DELETE' ? oldObject != null && oldObject.metadata.name in %s : "+exprGenerated, names, names)},
 			{Name: "others", Expression: fmt.Sprintf("!(request.userInfo.username in %s)", users)},
 		},
 		Validations: []admissionv1.Validation{{
 			Expression: "false", Reason: &reason,
-			Message: fmt.Sprintf("tenure gate %s/%s: a gated Lease is not deleted; tenure ungate opens the gate", g.Namespace, g.Name),
+			MessageExpression: fmt.Sprintf("'tenure gate %s/%s: ' + (request.operation == 'DELETE' ? 'a gated Lease is not deleted; tenure ungate opens the gate' : 'the generated name might be that of a gated Lease')", g.Namespace, g.Name),
 		}},
 	}
 	return []Set{gate, g.set(g.PolicyName()+"-delete", hash(del), del, nil)}
@@ -222,14 +227,18 @@ func Status(account string, maxGrant int) Set {
 			MatchPolicy: &equivalent, ResourceRules: []admissionv1.NamedRuleWithOperations{rule},
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		},
-		Variables: []admissionv1.Variable{{Name: "fresh", Expression: exprFresh}, {Name: "stamps", Expression: exprStamps}},
+		Variables: []admissionv1.Variable{
+			{Name: "stamps", Expression: exprStamps},
+			{Name: "before", Expression: exprBefore},
+			{Name: "fresh", Expression: "variables.stamps.filter(m, !(m.time in variables.before))"},
+		},
 		Validations: []admissionv1.Validation{
 			{
 				Expression: "request.userInfo.username == " + quote(account), Reason: &reason,
 				Message: "tenure: the status of a MultiClusterLease is its gate's grant: only " + account + " writes it",
 			},
 			{
-				Expression: fmt.Sprintf("!has(object.status) || !object.status.leading || variables.stamps.exists(m, has(m.time) && timestamp(object.status.validUntil) <= timestamp(m.time) + duration('%ds'))", maxGrant),
+				Expression: fmt.Sprintf("!has(object.status) || !object.status.leading || (size(variables.fresh) > 0 ? variables.fresh : variables.stamps).exists(m, timestamp(object.status.validUntil) <= timestamp(m.time) + duration('%ds'))", maxGrant),
 				Reason:     &reason,
 				Message:    fmt.Sprintf("tenure: validUntil is more than %d s past this API server's clock", maxGrant),
 			},
