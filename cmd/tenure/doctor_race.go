@@ -82,7 +82,8 @@ func (d *doctor) writers(ctx context.Context) outcome {
 	return found(tenure.FindingOK, "", "%s", text)
 }
 
-// run makes rounds for half of the time, and counts for a quarter.
+// run makes rounds for half of the time, and counts for a quarter; where few
+// writes are allowed it makes rounds for nearly all of it.
 func (r *race) run(ctx context.Context, d time.Duration) error {
 	begin := time.Now()
 	for i := range r.regs {
@@ -90,8 +91,12 @@ func (r *race) run(ctx context.Context, d time.Duration) error {
 			return err
 		}
 	}
+	share := d / 2
+	if r.pause > 0 {
+		share = d * 85 / 100
+	}
 	misses := 0
-	for r.rounds < raceRounds && (r.rounds == 0 || time.Since(begin)+r.pause < d/2) {
+	for r.rounds < raceRounds && (r.rounds == 0 || time.Since(begin)+r.pause < share) {
 		if err := pause(ctx, r.pause); err != nil {
 			return err
 		}
