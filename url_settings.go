@@ -39,12 +39,12 @@ type Settings struct {
 type Takeover string
 
 const (
-	// TakeoverWait is the default, and so is the empty string: it watches the
-	// record for as long as the holder's term may last.
+	// TakeoverWait watches the record for as long as the holder's term may last. It
+	// is the default, and so is the empty string.
 	TakeoverWait Takeover = "wait"
-	// TakeoverStoreClock: it also takes a lock at once whose record the store
-	// itself says was last written so long ago that no clock error explains it.
-	// It needs a [Dater].
+	// TakeoverStoreClock also takes a lock at once whose record the store itself
+	// says was last written so long ago that no clock error explains it. It needs
+	// a [Dater].
 	TakeoverStoreClock Takeover = "storeclock"
 )
 
