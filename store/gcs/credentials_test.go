@@ -241,10 +241,12 @@ func TestTokenEarly(t *testing.T) {
 	}
 	later(time.Hour - tokenEarly + time.Second)
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
 	i.set(func() { i.hold, i.life = hold, 2*time.Hour })
 	v = mustWrite(t, r, "2", v) // though the issuer is silent
 	i.set(func() { i.hold = nil })
-	close(hold)
+	release()
 	r.store.tokens.settle()
 	if n := i.tokens(); n != 2 {
 		t.Errorf("%d tokens were fetched, want a second one early", n)

@@ -129,7 +129,7 @@ func limited(t testing.TB) (*fault.HTTP, func(object string) string) {
 
 func mustWrite(t testing.TB, r tenure.Register, value string, old tenure.Version) tenure.Version {
 	t.Helper()
-	v, err := r.Write(context.Background(), []byte(value), old)
+	v, err := r.Write(within(t, 20*time.Second), []byte(value), old)
 	if err != nil {
 		t.Fatalf("write %q at version %q: %v", value, old, err)
 	}
@@ -138,7 +138,7 @@ func mustWrite(t testing.TB, r tenure.Register, value string, old tenure.Version
 
 func mustRead(t testing.TB, r tenure.Register) (string, tenure.Version) {
 	t.Helper()
-	b, v, err := r.Read(context.Background())
+	b, v, err := r.Read(within(t, 20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
