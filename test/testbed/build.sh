@@ -83,6 +83,7 @@ part() {
   versitygw) build versity github.com/versity/versitygw github.com/versity/versitygw/cmd/versitygw versitygw ;;
   toxiproxy-server) build toxi github.com/Shopify/toxiproxy/v2 github.com/Shopify/toxiproxy/v2/cmd/server toxiproxy-server ;;
   azurite | azurite-blob) azurite ;;
+  controller-gen) build controller-gen sigs.k8s.io/controller-tools sigs.k8s.io/controller-tools/cmd/controller-gen controller-gen ;;
   all) for p in kube-apiserver kube-controller-manager kube-scheduler etcd kwok fake-gcs-server versitygw toxiproxy-server azurite; do part "$p"; done ;;
   *) echo "build.sh: unknown part $1" >&2; exit 2 ;;
   esac
