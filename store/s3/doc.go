@@ -46,6 +46,12 @@
 //
 // What the store can do to a lock:
 //
+//   - Some servers take ETag and body of one answer from two states, if a write
+//     comes between (versitygw 1.8 on files: 119 of 16,285 reads under constant
+//     writes). With an endpoint, a value whose MD5 is not its ETag is therefore
+//     asked for again, until one fits or the same pair has come twice in a row. On
+//     servers whose ETags are no MD5 that makes two requests of each read that sees
+//     a change. Amazon S3 promises whole answers and is not asked twice.
 //   - Replication copies seconds later. One bucket decides, and the copy is no
 //     lock: a record that came by replication is refused, always. When the region of the
 //     bucket is lost for good: stop all candidates, wait the longest D, name another
@@ -63,7 +69,7 @@
 //   - Directory buckets (S3 Express), access points and Outposts are not tested.
 //
 // The tests run on versitygw 1.8.0, and on it behind a proxy that speaks other
-// dialects of ETags and of status codes. No other free server was found to be
+// dialects of ETags and of status codes. No second free server was found to be
 // sound in all that is asked here; Amazon S3 itself is not part of the tests.
 //
 // # Permissions

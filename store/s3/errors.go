@@ -27,6 +27,7 @@ import (
 var (
 	errNoETag  = errors.New("the answer has no ETag: whatever answered is no S3 server, or something on the way takes headers off")
 	errNoDate  = errors.New("the answer has no Date: something on the way takes headers off")
+	errTorn    = errors.New("the answers had ETag and body of different states: the server is being written without pause, or tears reads")
 	errReplica = errors.New("this record came from another bucket by replication, which loses the last seconds of writes: one bucket must decide;" +
 		" name the bucket that the record was written to, or, when that one is lost for good and all candidates are stopped, delete this record")
 	errDeleteMarker = errors.New("the store says that the key exists (412) and that it does not (404): on this server the marker of a deleted object" +
@@ -86,15 +87,43 @@ func (r *Register) failed(ctx context.Context, doing string, err error) error {
 func (r *Register) explain(doing string, err error, h http.Header) error {
 	code := codeOf(err)
 	if code == "NoSuchKey" && doing == "read" {
-		return fmt.Errorf("s3: read %s: %w: %w", r, tenure.ErrNotExist, err)
+		return fmt.Errorf("s3: read %s: %w: %w", r, tenure.ErrNotExist, brief(err))
 	}
 	if slices.Contains(refusedKeys, code) {
 		r.store.keys.refused()
 	}
 	if hint := r.hint(doing, err, code, h); hint != "" {
-		return fmt.Errorf("s3: %s %s: %s: %w", doing, r, hint, err)
+		return fmt.Errorf("s3: %s %s: %s: %w", doing, r, hint, brief(err))
 	}
-	return fmt.Errorf("s3: %s %s: %w", doing, r, err)
+	return fmt.Errorf("s3: %s %s: %w", doing, r, brief(err))
+}
+
+// A briefError is an error of the SDK, said in one breath.
+type briefError struct {
+	text string
+	err  error
+}
+
+func (e *briefError) Error() string { return e.text }
+
+// Unwrap returns the SDK's error.
+func (e *briefError) Unwrap() error { return e.err }
+
+func brief(err error) error {
+	api, isAPI := errors.AsType[smithy.APIError](err)
+	send, isSend := errors.AsType[*smithyhttp.RequestSendError](err)
+	answer := answerOf(err)
+	switch {
+	case isAPI && answer != nil:
+		text := fmt.Sprintf("%d %s: %s", answer.StatusCode, api.ErrorCode(), strings.TrimSuffix(api.ErrorMessage(), "."))
+		if id := answer.Header.Get("X-Amz-Request-Id"); id != "" {
+			text += " (request " + id + ")"
+		}
+		return &briefError{text, err}
+	case isSend && send.Err != nil:
+		return &briefError{send.Err.Error(), err}
+	}
+	return err
 }
 
 // refusedKeys are the codes for credentials that will not do.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,6 +176,82 @@ func TestTornAnswer(t *testing.T) {
 	}
 	if got, _ := mustRead(t, r); len(got) != 1000 {
 		t.Errorf("then %d bytes", len(got))
+	}
+}
+
+// TestMixedAnswer: an ETag that came with the body of another state is never
+// returned with it. A server whose ETags are no hashes is asked twice.
+func TestMixedAnswer(t *testing.T) {
+	r, p := behind(t, nil)
+	v := mustWrite(t, direct(t, r), "one", "")
+	retag := func(tag string) fault.Action {
+		return fault.Action{EditAnswer: func(a *http.Response) { a.Header.Set("ETag", tag) }}
+	}
+	p.SetRule(fault.Times(1, nil, retag(`"0123456789abcdef0123456789abcdef"`)))
+	if got, rv := mustRead(t, r); got != "one" || rv != v {
+		t.Errorf("%q, %q; want one, %q", got, rv, v)
+	}
+	if n := len(p.Records()); n != 2 { // the second fits
+		t.Errorf("%d requests", n)
+	}
+	p.SetRule(fault.Always(nil, retag(`"no-hash"`)))
+	p.Forget()
+	other := openAt(t, p.URL(), r.key)
+	if got, rv := mustRead(t, other); got != "one" || rv != "no-hash" || len(p.Records()) != 2 {
+		t.Errorf("%q, %q, %d requests", got, rv, len(p.Records()))
+	}
+	var n atomic.Int64
+	p.SetRule(func(*http.Request) fault.Action { return retag(fmt.Sprintf(`"%032x"`, n.Add(1))) })
+	if _, _, err := openAt(t, p.URL(), r.key).Read(t.Context()); !errors.Is(err, errTorn) {
+		t.Errorf("%v; want errTorn", err)
+	}
+}
+
+// TestReadsWhileWritten: each value is read with the version that its write
+// returned, on a server that takes them from two looks at the disk.
+func TestReadsWhileWritten(t *testing.T) {
+	key := newKey()
+	w := openAt(t, server.URL, key)
+	versions := map[string]tenure.Version{}
+	var v tenure.Version
+	type seen struct {
+		value   string
+		version tenure.Version
+	}
+	stop, reads := make(chan struct{}), make([][]seen, 3)
+	var readers sync.WaitGroup
+	for i := range reads {
+		r := openAt(t, server.URL, key)
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if b, v, err := r.Read(t.Context()); err == nil {
+					reads[i] = append(reads[i], seen{string(b), v})
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		v = mustWrite(t, w, fmt.Sprint(i), v)
+		versions[fmt.Sprint(i)] = v
+	}
+	close(stop)
+	readers.Wait()
+	total := 0
+	for _, all := range reads {
+		for _, s := range all {
+			total++
+			if versions[s.value] != s.version {
+				t.Errorf("%q was read with version %q, and has %q", s.value, s.version, versions[s.value])
+			}
+		}
+	}
+	if total < 100 {
+		t.Errorf("only %d reads", total)
 	}
 }
 

@@ -244,8 +244,10 @@ func (r *Register) lookReplica(ctx context.Context) (f tenure.Finding, err error
 		}, nil
 	case errors.Is(err, tenure.ErrNotExist):
 		return tenure.Finding{Level: tenure.FindingUnknown, Detail: "there is no record yet that could tell whether this bucket receives copies"}, nil
-	case err != nil && !errors.Is(err, tenure.ErrValueTooLarge):
+	case codeOf(err) == "AccessDenied":
 		return f, err
+	case err != nil && !errors.Is(err, tenure.ErrValueTooLarge):
+		return tenure.Finding{Level: tenure.FindingUnknown, Detail: err.Error()}, nil
 	}
 	return ok("the record was written here")
 }

@@ -87,37 +87,80 @@ func (r *Register) ReadDated(ctx context.Context) (tenure.DatedValue, error) {
 	return v, err
 }
 
+// An answer is what one GET returned: the header's part and the body's.
+type answer struct {
+	tenure.DatedValue
+	sum       [md5.Size]byte
+	unchanged bool // a 304
+	tooLarge  bool
+}
+
 // get asks for the object; last is what it held when it was last seen, or nil.
-func (r *Register) get(ctx context.Context, last *state) (v tenure.DatedValue, err error) {
+func (r *Register) get(ctx context.Context, last *state) (tenure.DatedValue, error) {
+	a, err := r.ask(ctx, last)
+	// There are servers (versitygw 1.8) that take the ETag from one state and the
+	// body from the next, if a write comes between. Where the ETag is the body's
+	// hash, it shows. Where it is not, the same pair must come twice: chance
+	// does not repeat.
+	for tries := 0; err == nil && !r.fits(a); tries++ {
+		if tries == confirmations {
+			err = r.failed(ctx, "read", errTorn)
+			break
+		}
+		before := a
+		if a, err = r.ask(ctx, nil); err == nil && a.Version == before.Version && a.sum == before.sum {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+		return tenure.DatedValue{}, err
+	case a.tooLarge:
+		return a.DatedValue, fmt.Errorf("s3: read %s: %w", r, tenure.ErrValueTooLarge)
+	}
+	return a.DatedValue, nil
+}
+
+// confirmations is how often a value is asked for again that does not fit its
+// ETag.
+const confirmations = 4
+
+// fits reports whether an answer's value and version certainly belong together.
+func (r *Register) fits(a answer) bool {
+	return r.store.endpoint == "" || a.unchanged || a.tooLarge || string(a.Version) == fmt.Sprintf("%x", a.sum)
+}
+
+// ask makes one GET.
+func (r *Register) ask(ctx context.Context, last *state) (a answer, err error) {
 	in := &s3.GetObjectInput{Bucket: &r.store.bucket, Key: &r.key, ExpectedBucketOwner: r.store.owner}
 	if last != nil {
 		in.IfNoneMatch = aws.String(etag(last.version))
 	}
 	out, err := r.store.client.GetObject(ctx, in, fresh)
-	if answer := answerOf(err); last != nil && answer != nil && answer.StatusCode == http.StatusNotModified {
-		return unchanged(last, answer.Header), nil
+	if got := answerOf(err); last != nil && got != nil && got.StatusCode == http.StatusNotModified {
+		return answer{DatedValue: unchanged(last, got.Header), unchanged: true}, nil
 	}
 	if err != nil {
-		return v, r.failed(ctx, "read", err)
+		return a, r.failed(ctx, "read", err)
 	}
 	defer out.Body.Close()
-	v.Version, v.Written, v.Now = version(out.ETag), aws.ToTime(out.LastModified), dateOf(out.ResultMetadata)
+	a.Version, a.Written, a.Now = version(out.ETag), aws.ToTime(out.LastModified), dateOf(out.ResultMetadata)
 	switch {
-	case v.Version == "":
-		return tenure.DatedValue{}, r.failed(ctx, "read", errNoETag)
+	case a.Version == "":
+		return a, r.failed(ctx, "read", errNoETag)
 	case out.ReplicationStatus == types.ReplicationStatusReplica:
-		return tenure.DatedValue{}, r.failed(ctx, "read", errReplica)
+		return a, r.failed(ctx, "read", errReplica)
 	}
 	const longest = int64(saltLen + tenure.MaxRecordSize)
 	body, err := io.ReadAll(io.LimitReader(out.Body, longest+1))
 	if err != nil {
-		return tenure.DatedValue{}, r.failed(ctx, "read", err)
+		return a, r.failed(ctx, "read", err)
 	}
-	if v.Value = unsalt(body); len(v.Value) > tenure.MaxRecordSize {
-		v.Value = nil
-		return v, fmt.Errorf("s3: read %s: %w", r, tenure.ErrValueTooLarge)
+	a.sum = md5.Sum(body)
+	if a.Value = unsalt(body); len(a.Value) > tenure.MaxRecordSize {
+		a.Value, a.tooLarge = nil, true
 	}
-	return v, nil
+	return a, nil
 }
 
 // unchanged is what a 304 says: the store still holds last.
@@ -175,11 +218,11 @@ func (r *Register) writeFailed(ctx context.Context, old tenure.Version, err erro
 		defer r.mu.Unlock()
 		if r.absentAfter {
 			r.absentAfter = false
-			return r.failed(ctx, "write", fmt.Errorf("%w: %w", errDeleteMarker, err))
+			return fmt.Errorf("s3: write %s: %w: %w", r, errDeleteMarker, brief(err))
 		}
 		r.createRefused = true
 	}
-	return fmt.Errorf("s3: write %s: %w: %w", r, tenure.ErrConflict, err)
+	return fmt.Errorf("s3: write %s: %w: %w", r, tenure.ErrConflict, brief(err))
 }
 
 // Now returns the store's time, to the second, from the Date header of one HEAD;
