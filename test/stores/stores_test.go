@@ -248,9 +248,10 @@ func (r *rounds) counts() (n [4]int64) {
 	return n
 }
 
-// busy is how many writes a lock may have within 10 s: one a second, and what a
-// handover and lost answers add for a moment.
-const busy = 10 + 4
+// busy is how many writes a lock may have within the 10 s in which it has most:
+// one a second, and what handovers and requests that failed add. Over a whole run
+// it is less than one a second.
+const busy = 10 + 8
 
 func (r *rounds) report() {
 	terms := 0
@@ -258,7 +259,9 @@ func (r *rounds) report() {
 		n, _ := l.see.totals()
 		terms += n - 1
 		most := l.writes.most(10 * time.Second)
-		if perSecond := float64(l.writes.total()) / time.Since(r.begin).Seconds(); perSecond > 1 {
+		perSecond := float64(l.writes.total()) / time.Since(r.begin).Seconds()
+		r.rate = max(r.rate, perSecond)
+		if perSecond > 1 {
 			r.t.Errorf("lock %d: %.2f writes a second over the whole run", i, perSecond)
 		}
 		r.busiest = max(r.busiest, most)
@@ -267,8 +270,8 @@ func (r *rounds) report() {
 		}
 	}
 	slices.Sort(r.took)
-	line := fmt.Sprintf("%s: %d locks, %d failovers and handovers (%s); a leader after the faults: median %v, longest %v; at most %d writes to a lock in 10 s",
-		r.t.Name(), len(r.lanes), terms, list(r.kinds), round(quantile(r.took, 0.5)), round(quantile(r.took, 1)), r.busiest)
+	line := fmt.Sprintf("%s: %d locks, %d failovers and handovers (%s); a leader after the faults: median %v, longest %v; at most %.2f writes a second to a lock, %d in 10 s",
+		r.t.Name(), len(r.lanes), terms, list(r.kinds), round(quantile(r.took, 0.5)), round(quantile(r.took, 1)), r.rate, r.busiest)
 	if r.perRead != "" {
 		line += "; " + r.perRead + ", " + r.perWrite
 	}
