@@ -222,11 +222,12 @@ func TestLeaderStops(t *testing.T) {
 			p.SetRule(fault.Always(match, a))
 			cut := time.Now()
 			stopping := one.await(tenure.EventStopping, 2*ttl)
-			if took := stopping.at.Sub(cut); !errors.Is(stopping.Err, tenure.ErrRenewDeadline) || took > 2700*time.Millisecond {
+			if took := stopping.at.Sub(cut); !errors.Is(stopping.Err, tenure.ErrRenewDeadline) || took > 3*time.Second {
 				t.Errorf("stopped after %v: %v; want R, 2.6 s", took, stopping.Err)
 			}
 			began := two.await(tenure.EventBegan, 2*ttl)
-			if took := began.at.Sub(cut); took > ttl+800*time.Millisecond+time.Second || !stopping.at.Before(began.at) || began.Epoch <= first.Epoch {
+			// D + P and a second; the other second is for slow test machines.
+			if took := began.at.Sub(cut); took > ttl+800*time.Millisecond+2*time.Second || !stopping.at.Before(began.at) || began.Epoch <= first.Epoch {
 				t.Errorf("another led after %v at epoch %d after %d, the first stopped at %v", took, began.Epoch, first.Epoch, stopping.at.Sub(cut))
 			}
 			if n := len(p.Records()); n > 40 {
