@@ -101,8 +101,7 @@ func TestStoreClock(t *testing.T) {
 	if number("TENURE_STORES_LONG", 0) == 0 {
 		return // minutes; make stores runs it
 	}
-	each(t, func(t *testing.T, s *site) {
-		t.Parallel()
+	eachOf(t, true, func(t *testing.T, s *site) { // they mostly wait
 		name := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 		for _, d := range dated {
 			if d == name {

@@ -32,6 +32,13 @@ func chosen(name string) bool {
 
 // each runs a test for every store that is chosen.
 func each(t *testing.T, f func(t *testing.T, s *site)) {
+	t.Helper()
+	eachOf(t, os.Getenv("TENURE_STORES_LOCKS") == "", f)
+}
+
+// eachOf is each, the stores one after another or at the same time.
+func eachOf(t *testing.T, atOnce bool, f func(t *testing.T, s *site)) {
+	t.Helper()
 	for _, s := range sites {
 		if !chosen(s.name) {
 			continue
@@ -41,8 +48,8 @@ func each(t *testing.T, f func(t *testing.T, s *site)) {
 			must(t, err)
 			t.Cleanup(func() { os.RemoveAll(dir) })
 			running := s.start(t, dir)
-			if os.Getenv("TENURE_STORES_LOCKS") == "" {
-				t.Parallel() // the short run: after all have been started
+			if atOnce {
+				t.Parallel() // after all have been started
 			}
 			f(t, running)
 		})
@@ -114,7 +121,8 @@ type rounds struct {
 	took     []time.Duration // from the end of the faults to a leader
 	perRead  string
 	perWrite string
-	busiest  int // writes to a lock in 10 s
+	busiest  int     // writes to a lock in 10 s
+	rate     float64 // writes to a lock in a second, over the run
 }
 
 // settle waits until each lock has a leader, before any fault.
