@@ -94,7 +94,7 @@ func (cn *conn) end() {
 		<-cn.CleanupDone()
 		return
 	}
-	_ = cn.PgConn.Close(context.Background()) // writes to what is closed already
+	_ = cn.Close(context.Background()) // writes to what is closed already
 }
 
 // takeIdle returns a kept connection on which nothing has come since: neither

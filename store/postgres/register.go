@@ -36,12 +36,12 @@ type Register struct {
 }
 
 // String returns the register's place as it may be printed.
-func (r *Register) String() string { return fmt.Sprintf("the key %q in %v", r.key, &r.client.place) }
+func (r *Register) String() string { return fmt.Sprintf("the key %q in %v", r.key, &r.place) }
 
 // Close closes the connections that are idle, which the register shares with
 // its siblings. It does not block, and may be called again; a later call opens a
 // connection anew.
-func (r *Register) Close() { r.client.close() }
+func (r *Register) Close() { r.close() }
 
 var suffixForm = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
 
@@ -68,7 +68,7 @@ func (r *Register) call(ctx context.Context, op string, f func(*conn) error) err
 	if err == nil {
 		return nil
 	}
-	return r.client.explain(fmt.Sprintf("postgres: %s %v", op, r), err)
+	return r.explain(fmt.Sprintf("postgres: %s %v", op, r), err)
 }
 
 // The version is of use only in full: the UUID does not repeat, and the id of

@@ -22,10 +22,11 @@ func silent(c net.Conn) bool {
 		return false
 	}
 	var peeked error
-	err = raw.Read(func(fd uintptr) bool {
+	// Not raw.Read: it would wait for a read that is under way, and the client
+	// library leaves one behind when a write was slow.
+	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, peeked = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		return true
 	})
 	return err == nil && (peeked == syscall.EAGAIN || peeked == syscall.EWOULDBLOCK)
 }

@@ -189,6 +189,31 @@ func (p *Postgres) initialize(opt PostgresOptions) error {
 	return p.write("pg_hba.conf", []byte(hba))
 }
 
+// InstallCert replaces the certificate of a server that runs and has one.
+// Connections that exist go on.
+func (p *Postgres) InstallCert(certFile, keyFile string) error {
+	if err := errors.Join(p.install(certFile, "server.crt"), p.install(keyFile, "server.key")); err != nil {
+		return err
+	}
+	// New sessions have this time from the server's first process, which loads
+	// the certificate as well.
+	const loaded = "SELECT pg_conf_load_time()"
+	before, err := p.sql("postgres", loaded)
+	if err == nil {
+		_, err = p.sql("postgres", "SELECT pg_reload_conf()")
+	}
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		now, err := p.sql("postgres", loaded)
+		if err != nil || now != before {
+			return err
+		}
+	}
+	return errors.New("testbed: PostgreSQL does not load its certificate anew")
+}
+
 // install copies a file to where only the server's user may read it.
 func (p *Postgres) install(from, name string) error {
 	b, err := os.ReadFile(from)
@@ -285,8 +310,8 @@ func children(parent int) (pids []int) {
 	return pids
 }
 
-// SQL runs statements in the database as the superuser, and returns the last
-// one's rows, one a line.
+// SQL runs statements in the database as the superuser, and returns
+// their rows, one a line.
 func (p *Postgres) SQL(statements string) (string, error) { return p.sql(PostgresDatabase, statements) }
 
 func (p *Postgres) sql(database, statements string) (string, error) {

@@ -18,6 +18,10 @@ need gcc gcc libc6-dev
 need git git
 need make make
 need spin spin
+# Debian keeps pgbouncer where only root's PATH looks, and the servers of
+# PostgreSQL in a folder for each version.
+[ -x /usr/sbin/pgbouncer ] || need pgbouncer pgbouncer
+compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || need postgres postgresql
 # What the tests on real control planes make namespaces and cut networks with.
 need unshare util-linux
 need nsenter util-linux
@@ -42,5 +46,10 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "deps: installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
+# The tests start servers of their own: none is to be made and started here.
+if [[ " ${missing[*]} " == *" postgresql "* ]] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+  mkdir -p /etc/postgresql-common
+  echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+fi
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${missing[@]}"
