@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	// Elections wait most of the time: more of them than there are processors.
-	if err := flag.Set("test.parallel", "32"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
