@@ -3,6 +3,7 @@ module tenure.dev/test/e2e
 go 1.26.0
 
 require (
+	golang.org/x/sys v0.48.0
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	tenure.dev v0.0.0
@@ -41,7 +42,6 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.15.0 // indirect

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,8 +35,16 @@ type Options struct {
 	Clusters []string
 	// APIServers is how many each has; default 1.
 	APIServers int
-	// Lock is the lock's URL; default a file in Dir.
-	Lock string
+	// Lock is the lock's URL; default a file in Dir. LockOf returns it for a site
+	// that has another way to it.
+	Lock   string
+	LockOf func(site string) string
+	// Namespace is where the gated Lease is; default demo.
+	Namespace string
+	// Faults puts what Site.Delay needs between the clusters and their clients.
+	Faults bool
+	// Cluster changes what the clusters consist of.
+	Cluster func(site string, o *cluster.Options)
 	// Lease, Renew and Retry are the electors' durations.
 	Lease, Renew, Retry time.Duration
 	// Log is told what happens.
@@ -47,6 +57,9 @@ type Lab struct {
 	Sites    []*Site
 	Receiver *Receiver
 	start    time.Time
+
+	mu     sync.Mutex
+	clones []*Site
 }
 
 // A Site is one cluster and what runs in it.
@@ -54,15 +67,19 @@ type Site struct {
 	lab     *Lab
 	Name    string
 	Cluster *cluster.Cluster
+	// Identity is Tenure's --cluster; default Name.
+	Identity string
 
 	mu       sync.Mutex
 	tenure   map[string]*testbed.Process
 	electors map[string]*elector
 	n        int
+	fault    func(*http.Request) Delay
 }
 
 type elector struct {
 	proc *testbed.Process
+	id   string
 	stop chan struct{}
 	once sync.Once
 	over chan struct{} // closed when the supervisor has ended
@@ -76,6 +93,12 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	}
 	if o.Lock == "" {
 		o.Lock = "file://" + filepath.Join(o.Dir, "lock")
+	}
+	if o.LockOf == nil {
+		o.LockOf = func(string) string { return o.Lock }
+	}
+	if o.Namespace == "" {
+		o.Namespace = "demo"
 	}
 	l := &Lab{Opt: o, start: time.Now()}
 	var err error
@@ -99,18 +122,24 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 }
 
 func (l *Lab) site(ctx context.Context, name string) (*Site, error) {
-	c, err := cluster.Start(ctx, cluster.Options{
-		Name: name, Dir: filepath.Join(l.Opt.Dir, name), APIServers: max(1, l.Opt.APIServers),
-	})
+	s := &Site{lab: l, Name: name, tenure: make(map[string]*testbed.Process), electors: make(map[string]*elector)}
+	o := cluster.Options{Name: name, Dir: filepath.Join(l.Opt.Dir, name), APIServers: max(1, l.Opt.APIServers)}
+	if l.Opt.Faults {
+		o.Intercept = s.intercept
+	}
+	if l.Opt.Cluster != nil {
+		l.Opt.Cluster(name, &o)
+	}
+	c, err := cluster.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{lab: l, Name: name, Cluster: c, tenure: make(map[string]*testbed.Process), electors: make(map[string]*elector)}
-	ns := map[string]any{"metadata": map[string]any{"name": "demo"}}
-	if err := c.AdminClient(0).Post(ctx, "/api/v1/namespaces", ns, nil); err != nil {
+	s.Cluster = c
+	ns := map[string]any{"metadata": map[string]any{"name": l.Opt.Namespace}}
+	if err := c.AdminClient(0).Post(ctx, "/api/v1/namespaces", ns, nil); err != nil && !errors.Is(err, cluster.ErrConflict) {
 		return s, err
 	}
-	if err := l.run("install-"+name, l.Opt.Tenure, "install", "--kubeconfig", c.Admin(0), "--namespaces", "demo", "--timeout", "60s"); err != nil {
+	if err := l.run("install-"+name, l.Opt.Tenure, "install", "--kubeconfig", c.Admin(0), "--namespaces", l.Opt.Namespace, "--timeout", "60s"); err != nil {
 		return s, err
 	}
 	return s, s.grantElectors(ctx)
@@ -119,7 +148,7 @@ func (l *Lab) site(ctx context.Context, name string) (*Site, error) {
 // grantElectors lets the stock controllers write Leases in their namespace.
 func (s *Site) grantElectors(ctx context.Context) error {
 	admin := s.Cluster.AdminClient(0)
-	rbac := "/apis/rbac.authorization.k8s.io/v1/namespaces/demo/"
+	rbac := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.lab.Opt.Namespace + "/"
 	type object = map[string]any
 	role := object{
 		"metadata": object{"name": "ctl"},
@@ -153,19 +182,24 @@ func (l *Lab) Say(format string, args ...any) {
 
 // Close ends all processes.
 func (l *Lab) Close() {
-	for _, s := range l.Sites {
-		if s == nil {
-			continue
+	l.mu.Lock()
+	clones := l.clones
+	l.mu.Unlock()
+	for _, s := range slices.Concat(l.Sites, clones) {
+		if s != nil {
+			s.Close()
 		}
-		s.StopElectors()
-		s.mu.Lock()
-		for _, p := range s.tenure {
-			p.Kill()
-		}
-		s.mu.Unlock()
-		s.Cluster.Close()
 	}
 	l.Receiver.Close()
+}
+
+// Close ends all processes of the site.
+func (s *Site) Close() {
+	s.StopElectors()
+	s.KillTenure()
+	if s.Cluster != nil {
+		s.Cluster.Close()
+	}
 }
 
 // Tenure starts a replica of Tenure.
@@ -174,7 +208,7 @@ func (s *Site) Tenure(replica string, more ...string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"operator", "--dev", "-v", "--cluster", s.Name, "--kubeconfig", kubeconfig, "--namespaces", "demo", "--replica", replica}
+	args := []string{"operator", "--dev", "-v", "--cluster", s.identity(), "--kubeconfig", kubeconfig, "--namespaces", s.lab.Opt.Namespace, "--replica", replica}
 	for i := 1; i < s.Cluster.APIServers(); i++ {
 		args = append(args, "--api-server", "https://"+s.Cluster.APIServer(i))
 	}
@@ -190,6 +224,43 @@ func (s *Site) Tenure(replica string, more ...string) error {
 	return nil
 }
 
+func (s *Site) identity() string {
+	if s.Identity != "" {
+		return s.Identity
+	}
+	return s.Name
+}
+
+// Clone starts a copy of a site's cluster from a snapshot of it, with nothing in it
+// yet but what was stored. Tenure in it believes to be in the original.
+func (l *Lab) Clone(ctx context.Context, of *Site, name string) (*Site, error) {
+	snapshot := filepath.Join(l.Opt.Dir, name+".snapshot")
+	if err := of.Cluster.Snapshot(snapshot); err != nil {
+		return nil, err
+	}
+	s := &Site{lab: l, Name: name, Identity: of.identity(), tenure: make(map[string]*testbed.Process), electors: make(map[string]*elector)}
+	var err error
+	s.Cluster, err = cluster.Start(ctx, cluster.Options{Name: name, Dir: filepath.Join(l.Opt.Dir, name), From: snapshot, APIServers: of.Cluster.APIServers()})
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clones = append(l.clones, s)
+	return s, nil
+}
+
+// KillTenure kills all replicas of Tenure.
+func (s *Site) KillTenure() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.tenure))
+	clear(s.tenure)
+	s.mu.Unlock()
+	for _, p := range all {
+		p.Kill()
+	}
+}
+
 // LogFile is where a process of this site logs.
 func (s *Site) LogFile(name string) string {
 	return filepath.Join(s.lab.Opt.Dir, s.Name+"-"+name+".log")
@@ -202,105 +273,31 @@ func (s *Site) Replica(name string) *testbed.Process {
 	return s.tenure[name]
 }
 
-// Elector starts a stock controller, which is started again when it ends, as a pod
-// would be.
-func (s *Site) Elector(name string, more ...string) error {
-	kubeconfig, err := s.Cluster.Kubeconfig(0, "ctl", "system:authenticated")
-	if err != nil {
-		return err
-	}
-	o := s.lab.Opt
-	e := &elector{stop: make(chan struct{}), over: make(chan struct{})}
-	begin := func() (*testbed.Process, error) {
-		s.n++
-		id := fmt.Sprintf("%s/%s.%d", s.Name, name, s.n)
-		args := []string{
-			"-kubeconfig", kubeconfig, "-id", id, "-receiver", s.lab.Receiver.Addr(),
-			"-lease-duration", o.Lease.String(), "-renew-deadline", o.Renew.String(), "-retry-period", o.Retry.String(),
-		}
-		return testbed.Start(testbed.Cmd{Path: o.Programs.Elector, Args: append(args, more...), Log: s.LogFile(name)})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e.proc, err = begin(); err != nil {
-		return err
-	}
-	s.electors[name] = e
-	go func() {
-		defer close(e.over)
-		for {
-			s.mu.Lock()
-			p := e.proc
-			s.mu.Unlock()
-			select {
-			case <-p.Done():
-			case <-e.stop:
-				p.Kill()
-				return
-			}
-			select {
-			case <-time.After(time.Second):
-			case <-e.stop:
-				return
-			}
-			s.mu.Lock()
-			next, err := begin()
-			if err == nil {
-				e.proc = next
-			}
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return nil
+// Objects is the path of a namespace's MultiClusterLeases.
+func (s *Site) Objects() string {
+	return "/apis/tenure.dev/v1alpha1/namespaces/" + s.lab.Opt.Namespace + "/multiclusterleases"
 }
-
-// ElectorProcess returns the running process of an elector.
-func (s *Site) ElectorProcess(name string) *testbed.Process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.electors[name].proc
-}
-
-// StopElectors kills all electors of the site.
-func (s *Site) StopElectors() {
-	s.mu.Lock()
-	all := make([]*elector, 0, len(s.electors))
-	for _, e := range s.electors {
-		all = append(all, e)
-	}
-	clear(s.electors)
-	s.mu.Unlock()
-	for _, e := range all {
-		e.once.Do(func() { close(e.stop) })
-		<-e.over
-	}
-}
-
-const objects = "/apis/tenure.dev/v1alpha1/namespaces/demo/multiclusterleases"
 
 // Gate creates the object demo/demo, which gates the Lease ctl.
 func (s *Site) Gate(ctx context.Context, change func(*v1alpha1.MultiClusterLease)) error {
 	o := s.lab.Opt
 	mcl := v1alpha1.MultiClusterLease{}
 	mcl.APIVersion, mcl.Kind = v1alpha1.GroupVersion.String(), "MultiClusterLease"
-	mcl.Name, mcl.Namespace = "demo", "demo"
-	mcl.Spec.Lock, mcl.Spec.Clusters = o.Lock, slices.Clone(o.Clusters)
+	mcl.Name, mcl.Namespace = "demo", o.Namespace
+	mcl.Spec.Lock, mcl.Spec.Clusters = o.LockOf(s.Name), slices.Clone(o.Clusters)
 	mcl.Spec.Leases = []v1alpha1.GatedLease{{
 		Name: "ctl", LeaseDurationSeconds: int32(o.Lease / time.Second), RenewDeadlineSeconds: int32(o.Renew / time.Second), RetryPeriodSeconds: int32(o.Retry / time.Second),
 	}}
 	if change != nil {
 		change(&mcl)
 	}
-	return s.Cluster.AdminClient(0).Post(ctx, objects, mcl, nil)
+	return s.Cluster.AdminClient(0).Post(ctx, s.Objects(), mcl, nil)
 }
 
 // Object reads the object.
 func (s *Site) Object(ctx context.Context) (*v1alpha1.MultiClusterLease, error) {
 	var mcl v1alpha1.MultiClusterLease
-	err := s.Cluster.AdminClient(0).Get(ctx, objects+"/demo", &mcl)
+	err := s.Cluster.AdminClient(0).Get(ctx, s.Objects()+"/demo", &mcl)
 	return &mcl, err
 }
 

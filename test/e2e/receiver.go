@@ -6,25 +6,39 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"tenure.dev/test/e2e/monotonic"
 )
 
 // A Receiver is what controllers of all clusters write to. It notes who wrote when,
-// by one monotonic clock.
+// by one monotonic clock, and which renewals of a Lease an API server accepted.
 type Receiver struct {
 	conn *net.UDPConn
+	base time.Time     // of the monotonic clock
+	mono time.Duration // that the electors read
 
-	mu    sync.Mutex
-	beats []Beat
-	wake  chan struct{}
+	mu     sync.Mutex
+	beats  []Beat
+	renews map[string][]time.Time // when those were sent that were accepted
+	pauses map[string][]window
+	wake   chan struct{}
 }
+
+// A window is a time during which a process was stopped by a signal.
+type window struct{ from, to time.Time }
 
 // A Beat is one write.
 type Beat struct {
 	Holder string // cluster/name.process
 	At     time.Time
+	// Late: its process was stopped by a signal for longer than a second since
+	// its last accepted renewal.
+	Late bool
 }
 
 // Cluster returns whose write it is.
@@ -33,28 +47,83 @@ func (b Beat) Cluster() string {
 	return name
 }
 
+// longestStop is how long a process may be stopped by a signal and still count as
+// one that runs.
+const longestStop = time.Second
+
 // NewReceiver returns a receiver on the loopback interface.
 func NewReceiver() (*Receiver, error) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, fmt.Errorf("e2e: receiver: %w", err)
 	}
-	r := &Receiver{conn: conn, wake: make(chan struct{})}
-	go func() {
-		buf := make([]byte, 512)
-		for {
-			n, err := conn.Read(buf)
-			if err != nil {
-				return
-			}
-			r.mu.Lock()
-			r.beats = append(r.beats, Beat{string(buf[:n]), time.Now()})
-			close(r.wake)
-			r.wake = make(chan struct{})
-			r.mu.Unlock()
-		}
-	}()
+	_ = conn.SetReadBuffer(4 << 20) // less only loses beats under load
+	r := &Receiver{
+		conn: conn, base: time.Now(), mono: monotonic.Now(),
+		renews: make(map[string][]time.Time), pauses: make(map[string][]window), wake: make(chan struct{}),
+	}
+	go r.receive()
 	return r, nil
+}
+
+func (r *Receiver) receive() {
+	buf := make([]byte, 512)
+	for {
+		n, err := r.conn.Read(buf)
+		if err != nil {
+			return
+		}
+		id, sent, renewal := strings.Cut(string(buf[:n]), " ")
+		r.mu.Lock()
+		if renewal {
+			if ns, err := strconv.ParseInt(sent, 10, 64); err == nil {
+				r.renews[id] = append(r.renews[id], r.base.Add(time.Duration(ns)-r.mono))
+			}
+		} else {
+			b := Beat{Holder: id, At: time.Now()}
+			b.Late = r.stopped(id, b.At) > longestStop
+			r.beats = append(r.beats, b)
+		}
+		close(r.wake)
+		r.wake = make(chan struct{})
+		r.mu.Unlock()
+	}
+}
+
+// stopped returns how long a process was stopped since its last accepted renewal. It
+// is called under r.mu.
+func (r *Receiver) stopped(id string, at time.Time) (d time.Duration) {
+	var since time.Time
+	if all := r.renews[id]; len(all) > 0 {
+		since = all[len(all)-1]
+	}
+	for _, w := range r.pauses[id] {
+		from, to := w.from, w.to
+		if to.IsZero() || to.After(at) {
+			to = at
+		}
+		if from.Before(since) {
+			from = since
+		}
+		d += max(0, to.Sub(from))
+	}
+	return d
+}
+
+// Paused notes that a process is about to be stopped by a signal.
+func (r *Receiver) Paused(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pauses[id] = append(r.pauses[id], window{from: time.Now()})
+}
+
+// Resumed notes that it goes on.
+func (r *Receiver) Resumed(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if all := r.pauses[id]; len(all) > 0 && all[len(all)-1].to.IsZero() {
+		all[len(all)-1].to = time.Now()
+	}
 }
 
 // Addr is where to write to.
@@ -67,30 +136,17 @@ func (r *Receiver) Close() { _ = r.conn.Close() }
 func (r *Receiver) Beats(since time.Time) []Beat {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []Beat
-	for _, b := range r.beats {
-		if b.At.After(since) {
-			out = append(out, b)
-		}
-	}
-	return out
+	i, _ := slices.BinarySearchFunc(r.beats, since, func(b Beat, t time.Time) int { return b.At.Compare(t) })
+	return slices.Clone(r.beats[i:])
 }
 
-// Last returns the last write, if there is one.
-func (r *Receiver) Last() (Beat, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.beats) == 0 {
-		return Beat{}, false
-	}
-	return r.beats[len(r.beats)-1], true
-}
-
-// Await waits for a write that is wanted, and returns it.
-func (r *Receiver) Await(within time.Duration, wanted func(Beat) bool) (Beat, bool) {
+// Await waits for a write that came since a time and is wanted, and returns it.
+func (r *Receiver) Await(within time.Duration, since time.Time, wanted func(Beat) bool) (Beat, bool) {
 	limit := time.NewTimer(within)
 	defer limit.Stop()
-	seen := 0
+	r.mu.Lock()
+	seen, _ := slices.BinarySearchFunc(r.beats, since, func(b Beat, t time.Time) int { return b.At.Compare(t) })
+	r.mu.Unlock()
 	for {
 		r.mu.Lock()
 		for ; seen < len(r.beats); seen++ {
@@ -109,35 +165,3 @@ func (r *Receiver) Await(within time.Duration, wanted func(Beat) bool) (Beat, bo
 		}
 	}
 }
-
-// An Overlap is a write of a cluster while another one's writes had not ended.
-type Overlap struct{ Early, Late Beat }
-
-// Overlaps returns, for each change from one cluster to another, the writes of the
-// earlier one that came after the later one had begun.
-func Overlaps(beats []Beat) (out []Overlap) {
-	leader := ""
-	var began Beat
-	for _, b := range beats {
-		c := b.Cluster()
-		switch {
-		case leader == "":
-			leader, began = c, b
-		case c != leader && b.At.After(began.At):
-			// A new one begins; it is an overlap if the old one writes again later,
-			// before the new one has ended, that is: if leadership goes back within
-			// less than an election.
-			leader, began = c, b
-			for _, d := range beats {
-				if d.Cluster() != c && d.At.After(b.At) && d.At.Sub(b.At) < overlapWindow {
-					out = append(out, Overlap{d, b})
-					break
-				}
-			}
-		}
-	}
-	return out
-}
-
-// overlapWindow is shorter than any handover that goes back by right.
-const overlapWindow = 3 * time.Second

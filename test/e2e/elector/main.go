@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"tenure.dev/test/e2e/monotonic"
 )
 
 func main() {
@@ -50,11 +53,12 @@ func run() error {
 	if !*noTimeout {
 		cfg.Timeout = *renew / 2 // as client-go's own helper does
 	}
-	client, err := kubernetes.NewForConfig(cfg)
+	conn, err := net.Dial("udp", *receiver)
 	if err != nil {
 		return err
 	}
-	conn, err := net.Dial("udp", *receiver)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return renewals{next, conn, *id} })
+	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
@@ -85,4 +89,22 @@ func run() error {
 	}
 	e.Run(ctx)
 	return nil
+}
+
+// renewals tells the receiver of each write of the Lease that an API server
+// accepted, and when it had been sent.
+type renewals struct {
+	next http.RoundTripper
+	conn net.Conn
+	id   string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r renewals) RoundTrip(req *http.Request) (*http.Response, error) {
+	sent := monotonic.Now()
+	res, err := r.next.RoundTrip(req)
+	if err == nil && res.StatusCode < 300 && (req.Method == http.MethodPut || req.Method == http.MethodPost) {
+		_, _ = fmt.Fprintf(r.conn, "%s %d", r.id, sent.Nanoseconds()) // the receiver counts what arrives
+	}
+	return res, err
 }
