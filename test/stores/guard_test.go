@@ -145,6 +145,7 @@ func (g guarded) List(ctx context.Context, prefix string) ([]string, error) {
 // The optional abilities that not every store has.
 type (
 	clockPart struct{ g guarded }
+	datesPart struct{ g guarded }
 	watchPart struct{ g guarded }
 	stockPart struct{ g guarded }
 )
@@ -155,6 +156,14 @@ func (p clockPart) Now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	return p.g.reg.(tenure.Clock).Now(ctx)
+}
+
+// ReadDated implements [tenure.Dater].
+func (p datesPart) ReadDated(ctx context.Context) (tenure.DatedValue, error) {
+	if err := p.g.link.pass(ctx, p.g.lock, false); err != nil {
+		return tenure.DatedValue{}, err
+	}
+	return p.g.reg.(tenure.Dater).ReadDated(ctx)
 }
 
 // Watch implements [tenure.Watcher]. A watch that is under way when the link is
@@ -179,9 +188,16 @@ func (p stockPart) StockElectors() bool {
 func behind(reg tenure.Register, l *link) tenure.Register {
 	g := guarded{reg: reg, link: l, lock: true}
 	_, clock := reg.(tenure.Clock)
+	_, dates := reg.(tenure.Dater)
 	_, watch := reg.(tenure.Watcher)
 	_, stock := reg.(tenure.StockElectors)
 	switch {
+	case clock && dates:
+		return struct {
+			guarded
+			clockPart
+			datesPart
+		}{g, clockPart{g}, datesPart{g}}
 	case clock && watch && stock:
 		return struct {
 			guarded

@@ -87,18 +87,18 @@ func (m *measured) handover(i int) {
 		m.t.Errorf("lock %d: nobody leads", i)
 		return
 	}
-	to := l.other(l.candidate(leader.who)).name
+	to := l.other(l.candidate(leader.who))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	begin := time.Now()
-	if _, err := tenure.Handover(ctx, l.direct, to); err != nil {
+	if _, err := tenure.Handover(ctx, l.direct, to.name); err != nil {
 		m.t.Errorf("lock %d: %v", i, err)
 		return
 	}
 	ordered := time.Now()
 	next, ok := l.see.next(leader.epoch, 30*time.Second)
-	if !ok || next.who != to {
-		m.t.Errorf("lock %d: no handover to %s within 30 s: %+v", i, to, next)
+	if !ok || next.who != to.who {
+		m.t.Errorf("lock %d: no handover to %s within 30 s: next was %s, epoch %d", i, to.who, next.who, next.epoch)
 		return
 	}
 	order := next.began.Sub(begin)
