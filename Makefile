@@ -34,12 +34,12 @@ LINT_VERSION := $(shell awk '$$1 == "github.com/golangci/golangci-lint/v2" { pri
 LINT = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure/golangci-lint-$(LINT_VERSION)-$$(go env GOVERSION)/golangci-lint
 
 # What check runs, in this order; quick ones first.
-PHASES := check-format check-tidy check-rules build check-darwin lint parts test check-clusters check-sim mutants check-model
+PHASES := check-format check-tidy check-rules build check-darwin lint parts test check-clusters check-stores check-sim mutants check-model
 
 # The real servers that check runs; make testbed builds them all.
-PARTS := etcd fake-gcs-server kube-apiserver kube-controller-manager kube-scheduler kwok
+PARTS := azurite etcd fake-gcs-server kube-apiserver kube-controller-manager kube-scheduler kwok versitygw
 
-.PHONY: help check fix test lint sim mutants model chaos bench build run clusters clean deps testbed lint-tool $(PHASES)
+.PHONY: help check fix test lint sim mutants model chaos stores bench build run clusters clean deps testbed lint-tool $(PHASES)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -140,6 +140,9 @@ parts:
 
 check-clusters: parts
 	go test -race -count=1 -timeout $(TIMEOUT) ./test/testbed/... ./test/cluster/...
+
+check-stores:
+	go test ./test/stores -count=1 -timeout $(TIMEOUT)
 
 check-sim:
 	go test ./internal/sim -run 'TestSim$$' -count=1 -v -timeout $(TIMEOUT) -sim.faults=50000
