@@ -178,6 +178,7 @@ func TestRoundTrip(t *testing.T) {
 // TestRequests counts before the server what an election asks of it: one
 // UPDATE per renewal, one SELECT per poll, nothing else for the lock.
 func TestRequests(t *testing.T) {
+	t.Parallel()
 	leaderTap, standbyTap := tap(t, server.Host), tap(t, server.Host)
 	url := server.URL(newKey())
 	direct := open(t, url)
