@@ -21,7 +21,7 @@ import (
 
 // errPoliciesForbidden: the policies are not as they should be, and this account
 // may not write them.
-var errPoliciesForbidden = errors.New("the admission policies are missing or differ, and this account may not write them: give it the ClusterRole tenure-install, or run tenure install with an account that may")
+var errPoliciesForbidden = errors.New("the admission policies are missing or differ, and this account may not write them: bind the ClusterRole tenure-install to it, or give the operator --install-kubeconfig for an account that may")
 
 // Apply sees that a policy and its binding are there as given, and writes them if
 // they are not. It reports whether it wrote. A policy is never deleted here.

@@ -144,8 +144,7 @@ func (w *worker) stayOpen(ctx context.Context, term *tenure.Term, s gate.Setting
 			return time.Second, err
 		}
 	}
-	left := w.obj.Status.ValidUntil.Sub(w.stamp.Server.Add(time.Since(w.stamp.At)))
-	if (left < s.Full()/2 || !w.obj.Status.Leading) && term.Renewed().After(w.granted) {
+	if w.grantDue(term, s) {
 		err := w.grant(ctx, term, s)
 		if err != nil && !errors.Is(err, errWaitRenewal) && !errors.Is(err, gate.ErrNoTime) {
 			return min(next, 200*time.Millisecond), err
@@ -165,6 +164,18 @@ func (w *worker) stayOpen(ctx context.Context, term *tenure.Term, s gate.Setting
 	}
 	w.considerReady(&next)
 	return min(next, leasesEvery), nil
+}
+
+// grantDue reports whether the grant is to be rewritten: less than half of it is
+// left, and the renewal that the next one would stand on is new. Shortly before the
+// next renewal it is worth waiting for that one.
+func (w *worker) grantDue(term *tenure.Term, s gate.Settings) bool {
+	renewed := term.Renewed()
+	if !renewed.After(w.granted) {
+		return false
+	}
+	left := w.obj.Status.ValidUntil.Sub(w.stamp.Server.Add(time.Since(w.stamp.At)))
+	return !w.obj.Status.Leading || left < s.Full()/2 && (time.Since(renewed) < s.Period/2 || left < s.Period/2)
 }
 
 // lag is how long an API server may go by an earlier state of the gate before it

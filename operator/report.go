@@ -180,6 +180,9 @@ func (w *worker) outage(s gate.Settings) time.Duration {
 }
 
 func (w *worker) reportLock(st *v1alpha1.MultiClusterLeaseStatus, lock tenure.Status) {
+	if !clusterForm.MatchString(lock.Holder) {
+		lock.Holder = "" // a stopper, which leads nobody
+	}
 	if lock.Lineage != "" {
 		st.Lineage = lock.Lineage
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"tenure.dev"
+	"tenure.dev/api/v1alpha1"
 	"tenure.dev/operator/policy"
 )
 
@@ -34,6 +35,9 @@ type Ungating struct {
 // removes the policies and Tenure's hold. It returns the names that are open. Doing it
 // again finishes what was half done.
 func (u Ungating) Do(ctx context.Context) ([]string, error) {
+	if err := u.deleted(ctx); err != nil {
+		return nil, err
+	}
 	g := policy.Gate{Namespace: u.Namespace, Name: u.Name}
 	gate, err := u.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, g.PolicyName(), metav1.GetOptions{})
 	if err != nil {
@@ -68,6 +72,20 @@ func (u Ungating) Do(ctx context.Context) ([]string, error) {
 		errs = append(errs, u.free(ctx, l))
 	}
 	return names, errors.Join(errs...)
+}
+
+// ErrStillThere: the object exists, so that Tenure would gate again.
+var ErrStillThere = errors.New("the MultiClusterLease is still there: delete it first, or Tenure gates again")
+
+func (u Ungating) deleted(ctx context.Context) error {
+	err := u.Kube.Discovery().RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "namespaces", u.Namespace, "multiclusterleases", u.Name).Do(ctx).Error()
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read MultiClusterLease %s/%s: %w", u.Namespace, u.Name, err)
+	}
+	return fmt.Errorf("%w (%s/%s)", ErrStillThere, u.Namespace, u.Name)
 }
 
 // free empties a Lease that Tenure holds.

@@ -442,7 +442,7 @@ func (w *worker) leader() string {
 		return "nobody"
 	}
 	st, _, _, _ := w.runner.view()
-	if st.Holder == "" {
+	if !clusterForm.MatchString(st.Holder) {
 		return "nobody"
 	}
 	return st.Holder
@@ -515,9 +515,12 @@ func (w *worker) leftover(ctx context.Context) (time.Duration, error) {
 			return time.Second, err
 		}
 	}
-	_, s, _, _ := w.settings()
+	lock, s, _, _ := w.settings()
 	if left := time.Until(s.Over(w.stamp, w.obj.Status.ValidUntil.Time)); left > 0 {
 		return min(left, time.Second), nil
+	}
+	if lock.Holder == w.op.opt.Cluster && lock.Epoch == w.obj.Status.Epoch && w.obj.DeletionTimestamp == nil {
+		return time.Second, nil // the term may be gone on with: a closed epoch could not
 	}
 	return 0, w.write(ctx, func(st *v1alpha1.MultiClusterLeaseStatus) {
 		st.Leading, st.ClosedEpoch, st.State = false, st.Epoch, v1alpha1.StateStandby

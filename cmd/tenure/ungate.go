@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -50,6 +51,9 @@ leads elsewhere then writes too.`,
 				t.Register = lock.Register
 			}
 			opened, err := t.Do(ctx)
+			if errors.Is(err, operator.ErrStillThere) {
+				return &codedError{exitRefused, err}
+			}
 			if err != nil {
 				return err
 			}

@@ -61,7 +61,7 @@ type Options struct {
 	// Identity and ClusterUID are those under which the cluster holds its locks.
 	Identity, ClusterUID string
 	// Period is how often the seat is looked at, and at least how often its
-	// holder writes it. A seat that has not changed for three of them is taken
+	// holder writes it. A seat that has not changed for two of them is taken
 	// over.
 	Period time.Duration
 	// Timeout bounds each request.
@@ -128,7 +128,7 @@ func (s *Seat) Run(ctx context.Context) {
 // look reads the seat, or renews it where it is ours and nobody else has.
 func (s *Seat) look(ctx context.Context) {
 	s.mu.Lock()
-	holding, fresh := s.holding, s.now()-s.wrote < s.opt.Period*3/4
+	holding, fresh := s.holding, s.now()-s.wrote < s.opt.Period
 	s.mu.Unlock()
 	if holding && fresh {
 		return // renewals keep it
@@ -191,7 +191,7 @@ func (s *Seat) mayTake() bool {
 	if !s.known || s.holding || s.lastErr != nil {
 		return false
 	}
-	return s.version == "" || s.state.Holder == "" || s.now()-s.changed > 3*s.opt.Period
+	return s.version == "" || s.state.Holder == "" || s.now()-s.changed > 2*s.opt.Period
 }
 
 func (s *Seat) take(ctx context.Context) error {
