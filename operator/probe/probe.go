@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -45,7 +46,8 @@ var (
 )
 
 // alive is how recently an API server must have renewed its identity Lease to
-// count as one.
+// count as one: compared with the others, and with our own clock, so that one whose
+// clock is ahead does not make the others look dead.
 const alive = time.Minute
 
 // A Prober asks the API servers of one cluster. Its methods are safe for concurrent
@@ -104,23 +106,19 @@ func (a Answer) upSince(t time.Time) bool {
 // apart by when they started. Two that started in the same hundredth of a second are
 // two if what only grows in one of them shrank from one answer to the next.
 func count(answers []Answer, a Answer) []Answer {
-	same, last := 0, 0
+	var alike []int
+	isNew := true
 	for i, b := range answers {
-		if b.Server == a.Server && !a.shrank(b) {
-			same, last = same+1, i
-		}
-	}
-	alike := 0
-	for _, b := range answers {
 		if b.Server == a.Server {
-			alike++
+			alike = append(alike, i)
+			isNew = isNew && a.shrank(b)
 		}
 	}
 	switch {
-	case same == 0:
+	case isNew:
 		return append(answers, a)
-	case alike == 1:
-		answers[last] = a // the next is compared with the newest
+	case len(alike) == 1:
+		answers[alike[0]] = a // the next is compared with the newest
 	}
 	return answers
 }
@@ -233,7 +231,7 @@ func (p *Prober) servers(ctx context.Context) ([]server, error) {
 	var out []server
 	for i := range list.Items {
 		l := &list.Items[i]
-		if l.Spec.RenewTime == nil || newest.Sub(l.Spec.RenewTime.Time) > alive {
+		if l.Spec.RenewTime == nil || newest.Sub(l.Spec.RenewTime.Time) > alive && time.Since(l.Spec.RenewTime.Time) > alive {
 			continue
 		}
 		s := server{name: l.Name, uid: string(l.UID)}
@@ -286,10 +284,17 @@ func (p *Prober) connect(endpoint, token string) (*connection, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// HTTP/1 and one connection: both questions reach the same server.
+	// HTTP/1 and one connection, never another: both questions reach the same server.
+	var dialled atomic.Bool
+	dialer := net.Dialer{Timeout: p.Timeout}
 	t := &http.Transport{
 		TLSClientConfig: tlsConfig, MaxConnsPerHost: 1, TLSHandshakeTimeout: p.Timeout,
-		DialContext: (&net.Dialer{Timeout: p.Timeout}).DialContext,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dialled.Swap(true) {
+				return nil, errors.New("the connection ended between two questions")
+			}
+			return dialer.DialContext(ctx, network, addr)
+		},
 	}
 	rt, err := transport.HTTPWrappersForConfig(tc, t)
 	if err != nil {
@@ -299,7 +304,8 @@ func (p *Prober) connect(endpoint, token string) (*connection, error) {
 	if err != nil {
 		return fail(err)
 	}
-	return &connection{base: base, client: &http.Client{Transport: rt}, idle: t.CloseIdleConnections}, nil
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &connection{base: base, client: &http.Client{Transport: rt, CheckRedirect: stay}, idle: t.CloseIdleConnections}, nil
 }
 
 func (c *connection) close() { c.idle() }

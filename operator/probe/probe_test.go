@@ -207,8 +207,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("got %v, want ErrNoAnswer", err)
 		}
 	})
+	t.Run("identity Leases", func(t *testing.T) { testIdentities(t, w) })
 	t.Run("paused", func(t *testing.T) { testPaused(t, w) })
-	t.Run("restarted", func(t *testing.T) { testRestarted(t, w) })
 	t.Run("refused by another policy", func(t *testing.T) { testOtherPolicy(t, w) })
 	t.Run("the object is gone", func(t *testing.T) {
 		must(t, w.tenure.Delete(t.Context(), lab.MultiClusterLeases(namespace)+"/gate", nil))
@@ -289,6 +289,29 @@ func testClosing(t *testing.T, w *world) {
 	}
 }
 
+// testIdentities plants Leases of servers that are not there.
+func testIdentities(t *testing.T, w *world) {
+	for name, c := range map[string]struct {
+		renewed time.Duration
+		want    error
+	}{
+		"one silent for two minutes is none":        {-2 * time.Minute, nil},
+		"one of a minute ago that does not answer":  {-30 * time.Second, ErrNoAnswer},
+		"one with a clock ahead, that hides nobody": {2 * time.Minute, ErrNoAnswer},
+	} {
+		planted := lab.Object{
+			"metadata": lab.Object{"name": "planted", "labels": lab.Object{"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+			"spec":     lab.Object{"holderIdentity": "planted", "leaseDurationSeconds": 3600, "renewTime": metav1.NewMicroTime(time.Now().Add(c.renewed))},
+		}
+		must(t, w.AdminClient(0).Post(t.Context(), lab.Leases("kube-system"), planted, nil))
+		answers, err := w.prober.Refused(t.Context(), w.want())
+		if !errors.Is(err, c.want) || c.want == nil && err != nil || len(answers) != 2 {
+			t.Errorf("%s: got %d answers and %v, want 2 and %v", name, len(answers), err, c.want)
+		}
+		must(t, w.AdminClient(0).Delete(t.Context(), lab.Leases("kube-system")+"/planted", nil))
+	}
+}
+
 func testPaused(t *testing.T, w *world) {
 	name := cluster.APIServerPart(1)
 	must(t, w.Pause(name))
@@ -302,20 +325,35 @@ func testPaused(t *testing.T, w *world) {
 	w.refused(t, w.prober)
 }
 
-// testRestarted restarts a server between two questions that both reach it: the
+// TestRestarted restarts a server between two questions that both reach it: the
 // second server is never asked.
-func testRestarted(t *testing.T, w *world) {
+func TestRestarted(t *testing.T) {
+	t.Parallel()
+	w := start(t, cluster.Options{Name: "restart", APIServers: 2})
+	must(t, w.tenure.Post(t.Context(), lab.Leases(namespace), lab.Object{"metadata": lab.Object{"name": lease}, "spec": lab.Object{"holderIdentity": "tenure"}}, nil))
+	w.refused(t, w.prober)
 	var conns atomic.Int32
 	at := proxy(t, w.APIServer(0), func() error {
 		if conns.Add(1) != 2 {
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 		defer cancel()
-		return w.Restart(ctx, cluster.APIServerPart(0))
+		if err := w.Restart(ctx, cluster.APIServerPart(0)); err != nil {
+			return err
+		}
+		// It does not know the parameter's kind at once, and refuses without a state.
+		begin := time.Now()
+		defer func() { t.Logf("the policy went by the gate's state %v after the restart", time.Since(begin)) }()
+		return lab.Eventually(ctx, func(ctx context.Context) error {
+			if err := holds(ctx, w.AdminClient(0), "dryRun=All"); err == nil || !strings.Contains(err.Error(), " rev=") {
+				return fmt.Errorf("the policy does not go by the gate's state: %v", err)
+			}
+			return nil
+		})
 	})
 	p := w.newProber(t, []string{at})
-	p.Timeout = time.Minute
+	p.Timeout = 2 * time.Minute
 	cfg, err := clientcmd.BuildConfigFromFlags("", w.Admin(1))
 	must(t, err)
 	p.Kube, err = kubernetes.NewForConfig(cfg)
