@@ -134,7 +134,7 @@ func inspectReplication(f map[string]string, hosts int) tenure.Finding {
 // inspectSessions looks at what the role or the database sets for every
 // session.
 func inspectSessions(f map[string]string) tenure.Finding {
-	const check = "session defaults"
+	const check = "session"
 	timeout, _ := strconv.Atoi(f["statement_timeout"]) // 0 is none
 	switch {
 	case f["read_only"] == "on":
