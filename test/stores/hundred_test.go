@@ -81,7 +81,7 @@ func (m *measured) crash(i int) {
 // handover orders one, to the standby by name, and times it.
 func (m *measured) handover(i int) {
 	l := m.lanes[i]
-	time.Sleep(rand.N(2 * l.d.Period))
+	time.Sleep(rand.N(10 * l.d.Period)) // as people give orders: not all at once
 	leader, ok := l.see.leader(l.alive)
 	if !ok {
 		m.t.Errorf("lock %d: nobody leads", i)

@@ -5,6 +5,7 @@ package stores
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -61,8 +62,15 @@ func newLane(t *testing.T, s *site, n int, params string, drain time.Duration, s
 	l.direct = lock.Register
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if _, err := tenure.Init(ctx, l.direct, tenure.InitOptions{Who: "test", LeaseDuration: lock.Settings.LeaseDuration, FirstEver: true}); err != nil {
-		return nil, fmt.Errorf("lock %d: %w", n, err)
+	for try := 0; ; try++ { // many come at once
+		_, err := tenure.Init(ctx, l.direct, tenure.InitOptions{Who: "test", LeaseDuration: lock.Settings.LeaseDuration, FirstEver: true})
+		if err == nil || errors.Is(err, tenure.ErrExists) {
+			break
+		}
+		if try == 5 {
+			return nil, fmt.Errorf("lock %d: %w", n, err)
+		}
+		time.Sleep(100 * time.Millisecond << try)
 	}
 	for side := range sides {
 		if err := l.start(side); err != nil {

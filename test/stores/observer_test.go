@@ -60,10 +60,12 @@ func (o *observer) observe(who string) func(tenure.Event) {
 			mine.renewals++
 		case tenure.EventEnded:
 			mine.ended = now
-		case tenure.EventRefused, tenure.EventSurprised:
-			if !errors.Is(ev.Err, tenure.ErrSettingsDiffer) {
+		case tenure.EventRefused: // that the others are not known yet is for a moment
+			if errors.Is(ev.Err, tenure.ErrDuplicateIdentity) || errors.Is(ev.Err, tenure.ErrImplausibleEpoch) || errors.Is(ev.Err, tenure.ErrSettingsDiffer) {
 				o.bad = append(o.bad, fmt.Errorf("%s: %s: %w", who, ev.Kind, ev.Err))
 			}
+		case tenure.EventSurprised:
+			o.bad = append(o.bad, fmt.Errorf("%s: %s: %w", who, ev.Kind, ev.Err))
 		default:
 		}
 	}
