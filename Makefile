@@ -72,8 +72,8 @@ lint: lint-tool ## golangci-lint on every module
 sim: ## the simulator, long: a million faults (SIM_FAULTS=n for another number)
 	go test ./internal/sim -run 'TestSim$$' -count=1 -v -timeout 60m -sim.faults=$(SIM_FAULTS)
 
-mutants: ## planted mistakes that the simulator must find
-	go test -tags mutant ./internal/sim -run TestMutants -count=1 -timeout $(TIMEOUT)
+mutants: ## planted mistakes that the tests must find
+	go test -tags mutant ./internal/sim ./operator/probe -run TestMutants -count=1 -timeout $(TIMEOUT)
 
 model: ## the model of the election, large
 	TENURE_MODEL=large go test ./test/model -count=1 -timeout 60m -v

@@ -20,7 +20,7 @@ func gone(t *testing.T, path string) {
 	t.Helper()
 	must(t, lab.Eventually(t.Context(), func(ctx context.Context) error {
 		if err := shared.AdminClient(0).Get(ctx, path, nil); !errors.Is(err, cluster.ErrNotFound) {
-			return fmt.Errorf("%s is still there (%v)", path, err)
+			return fmt.Errorf("%s is still there (%w)", path, err)
 		}
 		return nil
 	}))
@@ -39,7 +39,7 @@ func TestDelete(t *testing.T) {
 	for i := range servers {
 		must(t, lab.Eventually(t.Context(), func(ctx context.Context) error {
 			if err := g.pod[i].Delete(ctx, path+"?dryRun=All", nil); !errors.Is(err, cluster.ErrForbidden) {
-				return fmt.Errorf("API server %d does not refuse yet: %v", i, err)
+				return fmt.Errorf("API server %d does not refuse yet: %w", i, err)
 			}
 			return nil
 		}))

@@ -171,7 +171,7 @@ func (g *gated) settle(t *testing.T, text string) {
 				delete(bad["spec"].(lab.Object), "renewTime")
 				err := c.Post(ctx, g.leases()+"?dryRun=All", bad, nil)
 				if err == nil || !strings.Contains(err.Error(), text) {
-					return fmt.Errorf("API server %d says %v, want %q", i, err, text)
+					return fmt.Errorf("API server %d says %w, want %q", i, err, text)
 				}
 				return nil
 			}))

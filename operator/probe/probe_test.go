@@ -216,7 +216,7 @@ func TestRefused(t *testing.T) {
 		must(t, lab.Eventually(t.Context(), func(ctx context.Context) error {
 			_, err := w.prober.Refused(ctx, w.want())
 			if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "without a state") {
-				return fmt.Errorf("got %v, want ErrNoAnswer without a state", err)
+				return fmt.Errorf("got %w, want ErrNoAnswer without a state", err)
 			}
 			return nil
 		}))
@@ -347,7 +347,7 @@ func TestRestarted(t *testing.T) {
 		defer func() { t.Logf("the policy went by the gate's state %v after the restart", time.Since(begin)) }()
 		return lab.Eventually(ctx, func(ctx context.Context) error {
 			if err := holds(ctx, w.AdminClient(0), "dryRun=All"); err == nil || !strings.Contains(err.Error(), " rev=") {
-				return fmt.Errorf("the policy does not go by the gate's state: %v", err)
+				return fmt.Errorf("the policy does not go by the gate's state: %w", err)
 			}
 			return nil
 		})
@@ -379,14 +379,14 @@ func testOtherPolicy(t *testing.T, w *world) {
 	must(t, lab.Eventually(t.Context(), func(ctx context.Context) error {
 		_, err := w.prober.Refused(ctx, w.want())
 		if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "a-stranger") {
-			return fmt.Errorf("got %v, want ErrNoAnswer that names the other policy", err)
+			return fmt.Errorf("got %w, want ErrNoAnswer that names the other policy", err)
 		}
 		return nil
 	}))
 	must(t, adm.Delete(t.Context(), lab.Bindings+"/a-stranger", nil))
 	must(t, lab.Eventually(t.Context(), func(ctx context.Context) error {
 		if _, err := w.prober.Refused(ctx, w.want()); !errors.Is(err, ErrNotRefused) {
-			return fmt.Errorf("without a binding: got %v, want ErrNotRefused", err)
+			return fmt.Errorf("without a binding: got %w, want ErrNotRefused", err)
 		}
 		return nil
 	}))
