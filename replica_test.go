@@ -25,7 +25,7 @@ func continuing(t *testing.T) *walk {
 	if w.has(actWrite) != nil {
 		t.Fatal("a replica that must wait wrote")
 	}
-	w.after(2*time.Second).send(event{kind: evTick, may: MayContinue})
+	w.after(2 * time.Second).send(event{kind: evTick, may: MayContinue})
 	w.need(actWrite)
 	return w
 }
@@ -65,7 +65,7 @@ func TestReplicaMustWait(t *testing.T) {
 		}
 	}
 	// Nobody's replica any more: the wait is over long since.
-	w.after(2*time.Second).send(event{kind: evTick})
+	w.after(2 * time.Second).send(event{kind: evTick})
 	rec, err := ParseRecord(w.need(actWrite).value)
 	if err != nil || rec.Epoch <= 41 {
 		t.Errorf("it wrote %+v, want an acquisition above 41 (%v)", rec, err)
@@ -84,7 +84,7 @@ func TestReplicaContinuesOnlyItsOwn(t *testing.T) {
 	} {
 		w := newWalk(t).send(event{kind: evTick, may: MayContinue})
 		w.answer(event{parsed: parse([]byte(value), nil), version: "v1", may: MayContinue})
-		w.after(3*time.Second).send(event{kind: evTick, may: MayContinue})
+		w.after(3 * time.Second).send(event{kind: evTick, may: MayContinue})
 		if w.has(actWrite) != nil {
 			t.Errorf("%s: it wrote 3 s after it had first seen the record", name)
 		}
@@ -95,7 +95,7 @@ func TestReplicaContinuesOnlyItsOwn(t *testing.T) {
 // not released, since work may go on under it, and is not a hot loop.
 func TestReplicaLate(t *testing.T) {
 	w := continuing(t)
-	w.after(3400*time.Millisecond).answer(event{version: "v2", may: MayContinue}) // D(1-ρ) - 50ms - R = 3.35 s
+	w.after(3400 * time.Millisecond).answer(event{version: "v2", may: MayContinue}) // D(1-ρ) - 50ms - R = 3.35 s
 	if w.has(actBegin) != nil || w.has(actWrite) != nil || w.has(actRead) != nil {
 		t.Fatalf("after a late answer: %+v", w.acts)
 	}

@@ -88,7 +88,7 @@ type Seat struct {
 	wrote     time.Duration
 
 	writing chan struct{} // holds one token: one write at a time
-	next    *batch     // nonces for the next write, under mu
+	next    *batch        // nonces for the next write, under mu
 }
 
 // batch is what one write puts into the seat, for all locks that renew at the

@@ -54,7 +54,7 @@ var workspaceComplete = rule{
 		return found
 	},
 	plant: map[string]string{
-		"go.work":           "go 1.26\n\nuse .\nuse ./storetest\nuse ./gone\n",
+		"go.work":                  "go 1.26\n\nuse .\nuse ./storetest\nuse ./gone\n",
 		"test/tools/go.mod":        "module tenure.dev/test/tools\n",
 		"test/testbed/kube/go.mod": "module tenure.dev/test/testbed/kube\n",
 	},
