@@ -28,7 +28,7 @@ func TestAtDefaults(t *testing.T) {
 		m.lanes = lanes(t, s, n, "", 300*time.Millisecond, seed)
 		side(m.lanes, func(i int) {
 			if _, ok := m.lanes[i].see.next(0, time.Minute); !ok {
-				t.Errorf("lock %d: nobody leads a minute after the start", i)
+				t.Errorf("lock %d: nobody leads a minute after the start: %s", i, m.lanes[i].why())
 			}
 		})
 		time.Sleep(3 * time.Second)
@@ -59,14 +59,14 @@ func (m *measured) crash(i int) {
 	time.Sleep(rand.N(l.d.Period))
 	leader, ok := l.see.leader(l.alive)
 	if !ok {
-		m.t.Errorf("lock %d: nobody leads", i)
+		m.t.Errorf("lock %d: nobody leads: %s", i, l.why())
 		return
 	}
 	begin := time.Now()
 	l.candidate(leader.who).crash()
 	next, ok := l.see.next(leader.epoch, 30*time.Second)
 	if !ok {
-		m.t.Errorf("lock %d: no failover within 30 s", i)
+		m.t.Errorf("lock %d: no failover within 30 s: %s", i, l.why())
 		return
 	}
 	took := next.began.Sub(begin)
@@ -84,7 +84,7 @@ func (m *measured) handover(i int) {
 	time.Sleep(rand.N(10 * l.d.Period)) // as people give orders: not all at once
 	leader, ok := l.see.leader(l.alive)
 	if !ok {
-		m.t.Errorf("lock %d: nobody leads", i)
+		m.t.Errorf("lock %d: nobody leads: %s", i, l.why())
 		return
 	}
 	to := l.other(l.candidate(leader.who))

@@ -28,6 +28,7 @@ type candidate struct {
 	name   string // its identity, that of all processes on its side
 	who    string // this process
 	link   *link
+	e      *tenure.Elector
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -101,7 +102,7 @@ func (l *lane) start(side int) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
+	c.cancel, c.e = cancel, e
 	l.mu.Lock()
 	l.now[side] = c
 	l.d = e.Status().Durations
@@ -149,6 +150,18 @@ func (l *lane) candidate(who string) *candidate {
 		}
 	}
 	return nil
+}
+
+// why says what the candidates have last met, for a failure's message.
+func (l *lane) why() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []string
+	for _, c := range l.now {
+		s := c.e.Status()
+		all = append(all, fmt.Sprintf("%s: %s, follows %q, refused: %v, last error: %v", c.who, s.State, s.Holder, s.Refused, s.LastError))
+	}
+	return strings.Join(all, "; ")
 }
 
 func (l *lane) alive(who string) bool {

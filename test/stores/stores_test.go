@@ -129,7 +129,7 @@ type rounds struct {
 func (r *rounds) settle() {
 	side(r.lanes, func(i int) {
 		if _, ok := r.lanes[i].see.next(0, 30*time.Second); !ok {
-			r.t.Errorf("lock %d: nobody leads 30 s after the start", i)
+			r.t.Errorf("lock %d: nobody leads 30 s after the start: %s", i, r.lanes[i].why())
 		}
 	})
 }
@@ -208,7 +208,7 @@ func (r *rounds) recovers(i int, before int64, damaged bool) {
 	r.took = append(r.took, took)
 	r.mu.Unlock()
 	if took > limit {
-		r.t.Errorf("lock %d: a leader %v after the faults ended, the limit is %v (epoch before %d, damaged %v)", i, took, limit, before, damaged)
+		r.t.Errorf("lock %d: a leader %v after the faults ended, the limit is %v (epoch before %d, damaged %v): %s", i, took, limit, before, damaged, l.why())
 	}
 }
 
