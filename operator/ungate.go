@@ -74,7 +74,7 @@ func (u Ungating) Do(ctx context.Context) ([]string, error) {
 	return names, errors.Join(errs...)
 }
 
-// ErrStillThere: the object exists, so that Tenure would gate again.
+// ErrStillThere says that the object exists, so that Tenure would gate again.
 var ErrStillThere = errors.New("the MultiClusterLease is still there: delete it first, or Tenure gates again")
 
 func (u Ungating) deleted(ctx context.Context) error {
