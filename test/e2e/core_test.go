@@ -57,6 +57,7 @@ func TestDeaths(t *testing.T) {
 		at := time.Now()
 		s.lead.KillTenure()
 		s.do(s.lead.Tenure("t2"))
+		pause(s, lockDuration)
 		// It is a stranger to its own term, whichever cluster leads next.
 		b, ok := s.Receiver.Await(90*time.Second, at.Add(lockDuration), func(Beat) bool { return true })
 		if !ok {

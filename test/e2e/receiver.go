@@ -150,7 +150,7 @@ func (r *Receiver) Await(within time.Duration, since time.Time, wanted func(Beat
 	for {
 		r.mu.Lock()
 		for ; seen < len(r.beats); seen++ {
-			if wanted(r.beats[seen]) {
+			if !r.beats[seen].At.Before(since) && wanted(r.beats[seen]) {
 				b := r.beats[seen]
 				r.mu.Unlock()
 				return b, true

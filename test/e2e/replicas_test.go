@@ -14,6 +14,10 @@ import (
 	"tenure.dev/test/fault"
 )
 
+// seenTwice is long enough for a replica to have seen its sibling renew twice, which
+// it must before it goes on with a term.
+const seenTwice = 4 * lockPeriod
+
 // acting returns the replica of a site that acts for the cluster, and the other.
 func (s *scene) acting(site *Site) (acts, waits string) {
 	s.Helper()
@@ -59,6 +63,7 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	p.step("acting replica killed", "", func(s *scene) {
+		pause(s, seenTwice)
 		acts, waits := s.acting(s.lead)
 		s.lead.Replica(acts).Kill()
 		goesOn(s, 2*lockDuration)
@@ -68,6 +73,7 @@ func TestReplicas(t *testing.T) {
 		s.do(s.lead.Tenure(acts))
 	})
 	p.step("acting replica frozen", "", func(s *scene) {
+		pause(s, seenTwice)
 		acts, _ := s.acting(s.lead)
 		s.do(s.lead.Replica(acts).Pause())
 		goesOn(s, 2*lockDuration)
@@ -76,6 +82,7 @@ func TestReplicas(t *testing.T) {
 	})
 	for _, what := range []string{"seat", "store", "status"} {
 		p.step("acting replica killed after its write of the "+what, "", func(s *scene) {
+			pause(s, seenTwice)
 			acts, _ := s.acting(s.lead)
 			s.awaitWrite(s.lead, what)
 			s.lead.Replica(acts).Kill()
@@ -87,6 +94,7 @@ func TestReplicas(t *testing.T) {
 	}
 	p.step("replicas ended one after the other", "", func(s *scene) {
 		for range 2 {
+			pause(s, seenTwice)
 			acts, _ := s.acting(s.lead)
 			s.lead.Replica(acts).Stop(10 * time.Second)
 			s.do(s.lead.Tenure(acts))

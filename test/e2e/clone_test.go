@@ -1,0 +1,109 @@
+// Copyright The Tenure Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"tenure.dev/test/fault"
+)
+
+// TestClones: a copy of the leading cluster, made while it leads, with a Tenure and
+// pods of its own.
+func TestClones(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, pairOptions{})
+	n := 0
+	clone := func(s *scene) *Site {
+		n++
+		c, err := s.Clone(s.ctx, s.lead, fmt.Sprintf("clone%d", n))
+		s.do(err)
+		s.do(c.Tenure("t1"), c.Elector("e1"), c.Elector("e2"))
+		s.Say("%s is up", c.Name)
+		return c
+	}
+	p.step("cloned", "", func(s *scene) {
+		c := clone(s)
+		s.steady(3 * lockDuration)
+		s.Say("clone: %s", c.Describe(s.ctx))
+		c.Close()
+	})
+	p.step("cloned while cut off from the store", "", func(s *scene) {
+		s.cutOff(s.lead)
+		c := clone(s)
+		pause(s, 3*lockDuration)
+		s.Say("figure: turns of clusters, the original was cut off from the store when it was cloned: %v", Leaders(s.Receiver.Beats(s.begin)))
+		c.Close()
+		s.ways[s.lead.Name].SetRule(nil)
+	})
+	p.step("cloned, and both cut off in turn", "", func(s *scene) {
+		c := clone(s)
+		pause(s, 2*lockPeriod)
+		s.cutOff(s.lead)
+		pause(s, 3*lockDuration)
+		s.Say("figure: turns of clusters, the original was cut off from the store later: %v", Leaders(s.Receiver.Beats(s.begin)))
+		c.Close()
+		s.ways[s.lead.Name].SetRule(nil)
+	})
+}
+
+// cutOff keeps the processes of Tenure that run in a site now from the store. Others
+// that go the same way pass.
+func (s *scene) cutOff(site *Site) {
+	pids := make(map[int]bool)
+	for _, r := range []string{"t1", "t2"} {
+		if p := site.Replica(r); p != nil {
+			pids[p.PID()] = true
+		}
+	}
+	s.ways[site.Name].SetRule(func(r *http.Request) fault.Action {
+		for pid := range pids {
+			if owns(pid, r.RemoteAddr) {
+				return fault.CutBefore()
+			}
+		}
+		return fault.Pass
+	})
+}
+
+// owns reports whether a process has the connection with that local address.
+func owns(pid int, addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return false
+	}
+	inode := ""
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[9] != "0" {
+				inode = f[9]
+			}
+		}
+	}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || inode == "" {
+		return false
+	}
+	for _, f := range files {
+		if to, err := os.Readlink(f); err == nil && to == "socket:["+inode+"]" {
+			return true
+		}
+	}
+	return false
+}
