@@ -39,7 +39,7 @@ PHASES := check-format check-tidy check-rules build check-darwin lint parts test
 # The real servers that check runs; make testbed builds them all.
 PARTS := azurite etcd fake-gcs-server kube-apiserver kube-controller-manager kube-scheduler kwok versitygw
 
-.PHONY: help check fix test lint sim mutants model chaos stores bench build run clusters clean deps testbed lint-tool $(PHASES)
+.PHONY: help check fix test lint sim mutants model chaos stores bench build run clusters up down clean deps testbed lint-tool $(PHASES)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
