@@ -136,6 +136,8 @@ func (r *rounds) settle() {
 
 const (
 	troubleLasts = 6 * time.Second
+	// longestDelay is how long a proxy delays a request, at most.
+	longestDelay = 2 * time.Second
 	// answerSlack is what the requirement adds to D and P.
 	answerSlack = time.Second
 )
@@ -160,6 +162,9 @@ func (r *rounds) round() {
 	for _, p := range r.site.proxies {
 		p.heal()
 	}
+	// A request that a proxy delays is a fault until it arrives: the renewal of a
+	// leader that is dead by then begins the wait anew.
+	time.Sleep(longestDelay)
 	side(r.lanes, func(i int) { r.recovers(i, before[i], damaged[i]) })
 	time.Sleep(time.Second)
 }
@@ -169,7 +174,7 @@ func trouble(p proxy, rng *rand.Rand, stop chan struct{}) {
 	for {
 		for _, on := range []bool{false, true} {
 			if on {
-				p.trouble(rng, 2*time.Second)
+				p.trouble(rng, longestDelay)
 			} else {
 				p.heal()
 			}
