@@ -111,14 +111,21 @@ func merge(have *map[string]string, want map[string]string) (changed bool) {
 // Remove deletes a policy and its binding: the binding first, so that nothing is
 // refused for a policy that is half gone.
 func Remove(ctx context.Context, kube kubernetes.Interface, name string) error {
-	adm := kube.AdmissionregistrationV1()
-	err := adm.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return wrap("delete ValidatingAdmissionPolicyBinding", name, err)
+	if err := unbind(ctx, kube, name); err != nil {
+		return err
 	}
-	err = adm.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{})
+	err := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return wrap("delete ValidatingAdmissionPolicy", name, err)
+	}
+	return nil
+}
+
+// unbind deletes a policy's binding: the policy stays, and refuses nothing.
+func unbind(ctx context.Context, kube kubernetes.Interface, name string) error {
+	err := kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return wrap("delete ValidatingAdmissionPolicyBinding", name, err)
 	}
 	return nil
 }

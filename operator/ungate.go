@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,16 +63,21 @@ func (u Ungating) Do(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("the gate stays closed, since the others cannot be told: %w", err)
 		}
 	}
-	for _, name := range []string{g.PolicyName() + "-delete", g.PolicyName()} {
-		if err := Remove(ctx, u.Kube, name); err != nil {
-			return nil, err
-		}
+	if err := Remove(ctx, u.Kube, g.PolicyName()+"-delete"); err != nil {
+		return nil, err
+	}
+	// The policy goes last: it has the names, for whoever has to finish this.
+	if err := unbind(ctx, u.Kube, g.PolicyName()); err != nil {
+		return nil, err
 	}
 	var errs []error
 	for _, l := range leases {
 		errs = append(errs, u.free(ctx, l))
 	}
-	return names, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return names, Remove(ctx, u.Kube, g.PolicyName())
 }
 
 // ErrStillThere says that the object exists, so that Tenure would gate again.
@@ -88,8 +94,19 @@ func (u Ungating) deleted(ctx context.Context) error {
 	return fmt.Errorf("%w (%s/%s)", ErrStillThere, u.Namespace, u.Name)
 }
 
-// free empties a Lease that Tenure holds.
+// free empties a Lease that Tenure holds. API servers go by a policy for a moment
+// after its binding is gone.
 func (u Ungating) free(ctx context.Context, name string) error {
+	for {
+		err := u.tryFree(ctx, name)
+		again := apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) // a policy without parameter says Invalid
+		if !again || !pause(ctx, 200*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+func (u Ungating) tryFree(ctx context.Context, name string) error {
 	leases := u.Kube.CoordinationV1().Leases(u.Namespace)
 	l, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
