@@ -61,8 +61,7 @@ type Options struct {
 	// Identity and ClusterUID are those under which the cluster holds its locks.
 	Identity, ClusterUID string
 	// Period is how often the seat is looked at, and at least how often its
-	// holder writes it. A seat that has not changed for two of them is taken
-	// over.
+	// holder writes it. A seat that has not changed for 5/3 of it is taken over.
 	Period time.Duration
 	// Timeout bounds each request.
 	Timeout time.Duration
@@ -86,6 +85,7 @@ type Seat struct {
 	holding   bool
 	took      chan struct{} // closed with the next change of holding
 	wrote     time.Duration
+	looked    time.Duration
 
 	writing chan struct{} // holds one token: one write at a time
 	next    *batch        // nonces for the next write, under mu
@@ -114,7 +114,7 @@ func (s *Seat) now() time.Duration { return time.Since(s.start) }
 func (s *Seat) Run(ctx context.Context) {
 	for {
 		s.look(ctx)
-		t := time.NewTimer(s.opt.Period / 2)
+		t := time.NewTimer(s.opt.Period / 6)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -128,9 +128,15 @@ func (s *Seat) Run(ctx context.Context) {
 // look reads the seat, or renews it where it is ours and nobody else has.
 func (s *Seat) look(ctx context.Context) {
 	s.mu.Lock()
-	holding, fresh := s.holding, s.now()-s.wrote < s.opt.Period
+	now := s.now()
+	holding, fresh := s.holding, now-s.wrote < s.opt.Period
+	// While its holder is on time, a look every half period will do.
+	soon := !s.known || s.lastErr != nil || now-s.changed > s.opt.Period || now-s.looked >= s.opt.Period/2
+	if !holding && soon {
+		s.looked = now
+	}
 	s.mu.Unlock()
-	if holding && fresh {
+	if holding && fresh || !holding && !soon {
 		return // renewals keep it
 	}
 	if holding {
@@ -185,13 +191,18 @@ func (s *Seat) hold(holding bool) {
 	}
 }
 
+// silent is for how long a seat must not have changed to be taken over. Its holder
+// writes it once per period, and is late by a sixth of one when nothing is wrong.
+// Taking it too soon does no harm: the one that is slow goes on as a sibling.
+func silent(period time.Duration) time.Duration { return period * 5 / 3 }
+
 func (s *Seat) mayTake() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known || s.holding || s.lastErr != nil {
 		return false
 	}
-	return s.version == "" || s.state.Holder == "" || s.now()-s.changed > 2*s.opt.Period
+	return s.version == "" || s.state.Holder == "" || s.now()-s.changed > silent(s.opt.Period)
 }
 
 func (s *Seat) take(ctx context.Context) error {
