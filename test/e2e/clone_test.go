@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"tenure.dev/test/fault"
 )
@@ -36,6 +37,16 @@ func TestClones(t *testing.T) {
 		s.Say("clone: %s", c.Describe(s.ctx))
 		c.Close()
 	})
+	p.step("cloned while cut off for a moment", "", func(s *scene) {
+		pause(s, 2*lockPeriod)
+		s.cutOff(s.lead)
+		pause(s, lockPeriod*3/2) // a nonce is in the seat, and not in the store
+		c := clone(s)
+		pause(s, time.Second)
+		s.noGrantAt(c, s.epoch, 2*lockDuration)
+		s.ways[s.lead.Name].SetRule(nil)
+		c.Close()
+	})
 	p.step("cloned while cut off from the store", "", func(s *scene) {
 		s.cutOff(s.lead)
 		c := clone(s)
@@ -53,6 +64,22 @@ func TestClones(t *testing.T) {
 		c.Close()
 		s.ways[s.lead.Name].SetRule(nil)
 	})
+}
+
+// noGrantAt sees, for so long, that a copy writes no grant of its own at an epoch that
+// is the original's.
+func (s *scene) noGrantAt(c *Site, epoch int64, within time.Duration) {
+	s.Helper()
+	for begin := time.Now(); time.Since(begin) < within; pause(s, 200*time.Millisecond) {
+		o, err := c.Object(s.ctx)
+		if err != nil || o.Status == nil {
+			continue
+		}
+		if o.Status.Epoch == epoch && o.Status.Leading && o.Status.ValidUntil.After(time.Now()) && time.Since(begin) > lockDuration/2 {
+			s.Errorf("a copy goes on with the term of epoch %d, until %v", epoch, o.Status.ValidUntil)
+			return
+		}
+	}
 }
 
 // cutOff keeps the processes of Tenure that run in a site now from the store. Others

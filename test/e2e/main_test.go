@@ -8,12 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // built is the folder with the programs that the tests run.
 var built string
+
+// buildFlags are added to each call of go build.
+var buildFlags []string
 
 func TestMain(m *testing.M) {
 	code := 1
@@ -37,7 +41,7 @@ func build(p Programs, flags ...string) error {
 		if out == "" {
 			continue
 		}
-		args := append(append([]string{"build", "-o", out}, flags...), pkg)
+		args := slices.Concat([]string{"build", "-o", out}, buildFlags, flags, []string{pkg})
 		if b, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, b)
 		}

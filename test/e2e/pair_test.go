@@ -110,6 +110,7 @@ func newPair(t *testing.T, po pairOptions) *pair {
 	if electors == 0 {
 		electors = 2
 	}
+	electors = max(0, electors) // -1 for none
 	var sites sync.WaitGroup
 	errs := make([]error, len(p.Sites))
 	p.later = po.later
@@ -316,7 +317,7 @@ func pause(s *scene, d time.Duration) {
 func (s *scene) handover(to string) time.Duration {
 	s.Helper()
 	begin := time.Now()
-	out, err := exec.Command(s.Opt.Tenure, "handover", "--lock", s.gcs.LockURL(bucket, object), "--to", to, "--timeout", "60s").CombinedOutput()
+	out, err := s.handoverCommand(to)
 	if err != nil {
 		s.Fatalf("handover to %s: %v\n%s", to, err, out)
 	}
@@ -326,6 +327,10 @@ func (s *scene) handover(to string) time.Duration {
 		}
 	}
 	return 0
+}
+
+func (p *pair) handoverCommand(to string) ([]byte, error) {
+	return exec.Command(p.Opt.Tenure, "handover", "--lock", p.gcs.LockURL(bucket, object), "--to", to, "--timeout", "60s").CombinedOutput()
 }
 
 // do fails the test if something that it needs did not work.
