@@ -260,12 +260,14 @@ const maxGrant = 3600
 // keepStatusPolicy sees that the policy which all objects share is there.
 func (op *Operator) keepStatusPolicy(ctx context.Context) {
 	for {
+		wait := time.Second // whoever has just taken the seat does not wait a minute
 		if holding, _ := op.seat.Holding(); holding {
+			wait = time.Minute
 			if _, err := Apply(ctx, op.install, policy.Status(op.account, maxGrant)); err != nil && ctx.Err() == nil {
 				op.log.Warn("the policy for the status of MultiClusterLeases is not in place", "error", err)
 			}
 		}
-		if !pause(ctx, time.Minute) {
+		if !pause(ctx, wait) {
 			return
 		}
 	}
