@@ -49,7 +49,8 @@ type runner struct {
 	settings  gate.Settings
 	setErr    error
 	members   map[string]Member
-	memberErr error
+	memberErr error     // from reading the members
+	entryErr  error     // from writing our own
 	readAt    time.Time // of members
 	written   string    // the member entry as last written
 	coolUntil time.Time
@@ -443,10 +444,9 @@ func (r *runner) writeMember(ctx context.Context) {
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
+	if r.entryErr = err; err == nil {
 		r.written = what
 	} else {
-		r.memberErr = err
 		r.log.Warn("cannot write this cluster's entry beside the lock", "error", err)
 	}
 }
@@ -468,8 +468,9 @@ func (r *runner) refreshMembers(ctx context.Context) {
 func (r *runner) membersOf(clusters, names []string) (memberView, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	err := errors.Join(r.entryErr, r.memberErr)
 	if r.members == nil {
-		return memberView{}, r.memberErr
+		return memberView{}, err
 	}
-	return judgeMembers(r.members, r.op.opt.Cluster, clusters, names, r.settings), r.memberErr
+	return judgeMembers(r.members, r.op.opt.Cluster, clusters, names, r.settings), err
 }
