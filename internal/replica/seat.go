@@ -202,7 +202,10 @@ func (s *Seat) mayTake() bool {
 	if !s.known || s.holding || s.lastErr != nil {
 		return false
 	}
-	return s.version == "" || s.state.Holder == "" || s.now()-s.changed > silent(s.opt.Period)
+	// A seat that was left goes to a process that has seen its holder renew: one that
+	// was just started could not go on with the term.
+	left := s.state.Holder == "" && s.now() > 3*s.opt.Period
+	return s.version == "" || left || s.now()-s.changed > silent(s.opt.Period)
 }
 
 func (s *Seat) take(ctx context.Context) error {
