@@ -56,10 +56,11 @@ func serve(dir string) error {
 	defer cancel()
 	s := &stand{dir: dir, progress: progress, begin: time.Now()}
 	defer s.close()
-	if err := s.start(ctx); err != nil {
+	leads, err := s.start(ctx)
+	if err != nil {
 		return err
 	}
-	s.guide()
+	s.guide(leads)
 	fmt.Fprintln(progress, ready)
 	<-ctx.Done()
 	return nil
@@ -77,31 +78,32 @@ func (s *stand) close() {
 	}
 }
 
-func (s *stand) start(ctx context.Context) (err error) {
+// start starts everything, and returns the cluster that leads first.
+func (s *stand) start(ctx context.Context) (leads string, err error) {
 	if s.receiver, err = newReceiver(filepath.Join(s.dir, "receiver.log")); err != nil {
-		return err
+		return "", err
 	}
 	s.say("a receiver outside of both clusters: %s", s.receiver.url)
 	if err := os.Mkdir(filepath.Join(s.dir, "bucket"), 0o700); err != nil {
-		return err
+		return "", err
 	}
 	if s.bucket, err = testbed.StartVersity(filepath.Join(s.dir, "bucket")); err != nil {
-		return err
+		return "", err
 	}
 	if err := s.bucket.MakeBucket(ctx, "tenure"); err != nil {
-		return err
+		return "", err
 	}
 	for _, e := range s.bucket.Env { // Tenure gets them from here
 		name, value, _ := strings.Cut(e, "=")
 		if err := os.Setenv(name, value); err != nil {
-			return err
+			return "", err
 		}
 	}
 	lock := s.bucket.Lock(s.bucket.URL, "tenure", "demo")
 	s.say("a bucket for the lock: %s", lock)
 	bin, err := os.Executable()
 	if err != nil {
-		return err
+		return "", err
 	}
 	bin = filepath.Dir(bin)
 	// A lock that was never there takes a wait, in case it was: that can be spent now.
@@ -110,7 +112,7 @@ func (s *stand) start(ctx context.Context) (err error) {
 		Args: []string{"init", "--lock", s.bucket.Lock(s.bucket.URL, "tenure", "demo", "ttl=21s")},
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.procs = append(s.procs, made)
 	s.say("starting clusters a and b: etcd, kube-apiserver")
@@ -119,7 +121,7 @@ func (s *stand) start(ctx context.Context) (err error) {
 		Lock: lock, Lease: lease, Renew: renew, Retry: retry,
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.say("both are up; Tenure's definitions, accounts and rights are in them")
 	var wait sync.WaitGroup
@@ -129,17 +131,18 @@ func (s *stand) start(ctx context.Context) (err error) {
 	}
 	wait.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return "", err
 	}
 	s.say("Tenure, two replicas, and two copies of the controller run in each; waiting until somebody leads (a new lock takes a wait)")
 	select {
 	case first := <-s.receiver.first:
 		s.say("%s leads: its controller writes to the receiver", first)
-		return nil
+		cluster, _, _ := strings.Cut(first, "/")
+		return cluster, nil
 	case <-time.After(3 * time.Minute):
-		return errors.New("nobody leads after 3 minutes")
+		return "", errors.New("nobody leads after 3 minutes")
 	case <-ctx.Done():
-		return ctx.Err()
+		return "", ctx.Err()
 	}
 }
 
@@ -219,7 +222,7 @@ func (s *stand) gated(ctx context.Context, site *e2e.Site) error {
 }
 
 // guide says what to try.
-func (s *stand) guide() {
+func (s *stand) guide(leads string) {
 	bin, err := os.Executable()
 	if err != nil {
 		bin = ""
@@ -229,6 +232,10 @@ func (s *stand) guide() {
 		env = append(env, "export "+e)
 	}
 	a, b := s.lab.Sites[0].Cluster.Admin(0), s.lab.Sites[1].Cluster.Admin(0)
+	other := "b"
+	if leads == other {
+		other = "a"
+	}
 	fmt.Fprintf(s.progress, `
 What the receiver gets, and from whom:
   tail -f %[1]s
@@ -236,11 +243,11 @@ Who leads (cluster b: with %[3]s):
   kubectl --kubeconfig %[2]s -n demo get multiclusterleases
 Have the other cluster lead, on request:
   %[4]s
-  %[5]s handover --lock '%[6]s' --namespace demo --name demo --to b
+  %[5]s handover --lock '%[6]s' --namespace demo --name demo --to %[8]s
 Kill the leading cluster's Tenure, API server or controller, or freeze them (kill -STOP): see that two never write.
 Logs: %[7]s
 make down ends all of it.
-`, s.receiver.path, a, b, strings.Join(env, "; "), filepath.Join(filepath.Dir(bin), "tenure"), s.lab.Opt.Lock, filepath.Join(s.dir, "clusters"))
+`, s.receiver.path, a, b, strings.Join(env, "; "), filepath.Join(filepath.Dir(bin), "tenure"), s.lab.Opt.Lock, filepath.Join(s.dir, "clusters"), other)
 }
 
 // receiver notes who writes.
