@@ -214,12 +214,17 @@ func TestEdits(t *testing.T) {
 		s.do(admin.Patch(s.ctx, s.other.Objects()+"/demo", cluster.MergePatch, `{"metadata":{"finalizers":null}}`, nil))
 		s.do(admin.Delete(s.ctx, crds+crd, nil))
 		s.steady(15 * time.Second)
+		if errs := failures[s.lead.Name](); len(errs) > 0 {
+			s.Errorf("%s: %v", s.lead.Name, errs[0])
+		}
 		s.crash(s.lead) // nobody can lead now, and nobody does
 		pause(s, 2*lockDuration)
 		if beats := s.Receiver.Beats(time.Now().Add(-lockDuration)); len(beats) > 0 {
 			s.Errorf("%s writes, and its cluster has no Tenure", beats[0].Holder)
 		}
 		s.revive(s.lead, "t1")
+		pause(s, time.Second)
+		failures[s.lead.Name]() // nobody could write there
 		s.until("the CRD is gone", func() bool { return errors.Is(admin.Get(s.ctx, crds+crd, nil), cluster.ErrNotFound) })
 		s.do(s.install(s.other))
 		s.until("the object can be made", func() bool { return s.other.Gate(s.ctx, nil) == nil })
