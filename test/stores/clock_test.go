@@ -20,6 +20,7 @@ var dated = []string{"postgres", "s3", "gs", "azblob"}
 // move as they must.
 func TestDated(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
+		names(t, s)
 		name := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 		reg := opened(t, s, 0, "")
 		dater, ok := reg.(tenure.Dater)
@@ -79,20 +80,18 @@ func opened(t *testing.T, s *site, side int, params string) tenure.Register {
 	return lock.Register
 }
 
-// TestStoreNames: a store that says which it is says so the same each time, and
-// something else by another way to it.
-func TestStoreNames(t *testing.T) {
-	each(t, func(t *testing.T, s *site) {
-		a, ok := opened(t, s, 0, "").(tenure.StoreNamer)
-		if !ok {
-			return
-		}
-		b := opened(t, s, 0, "ttl=7s").(tenure.StoreNamer)
-		other := opened(t, s, 1, "").(tenure.StoreNamer)
-		if a.StoreName() == "" || a.StoreName() != b.StoreName() || a.StoreName() == other.StoreName() {
-			t.Errorf("names: %q, opened again %q, by another endpoint %q", a.StoreName(), b.StoreName(), other.StoreName())
-		}
-	})
+// names: a store that says which it is says so the same each time, and something
+// else by another way to it.
+func names(t *testing.T, s *site) {
+	a, ok := opened(t, s, 0, "").(tenure.StoreNamer)
+	if !ok {
+		return
+	}
+	b := opened(t, s, 0, "ttl=7s").(tenure.StoreNamer)
+	other := opened(t, s, 1, "").(tenure.StoreNamer)
+	if a.StoreName() == "" || a.StoreName() != b.StoreName() || a.StoreName() == other.StoreName() {
+		t.Errorf("names: %q, opened again %q, by another endpoint %q", a.StoreName(), b.StoreName(), other.StoreName())
+	}
 }
 
 // TestStoreClock: everybody is down for more than five minutes. Then a candidate

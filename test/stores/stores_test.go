@@ -306,7 +306,7 @@ func (r *rounds) report() {
 		most := l.writes.most(10 * time.Second)
 		perSecond := float64(l.writes.total()) / time.Since(r.begin).Seconds()
 		r.rate = max(r.rate, perSecond)
-		if perSecond > 1 {
+		if perSecond > 1 && time.Since(r.begin) > time.Minute { // an event weighs more in a short run
 			r.t.Errorf("lock %d: %.2f writes a second over the whole run", i, perSecond)
 		}
 		r.busiest = max(r.busiest, most)
