@@ -128,6 +128,35 @@ func (w *worker) closed(ctx context.Context, term *tenure.Term, epoch int64) (ti
 	return 0, nil
 }
 
+// leftover deals with a grant of an earlier process of this cluster: a replica may
+// go on with its term; when it is over for certain, and no replica has gone on for as
+// long as one could, it is closed.
+func (w *worker) leftover(ctx context.Context) (time.Duration, error) {
+	if w.leftAt.IsZero() {
+		w.leftAt = time.Now()
+	}
+	if w.stamp.At.IsZero() {
+		if err := w.touch(ctx); err != nil {
+			return time.Second, err
+		}
+	}
+	lock, s, _, _ := w.settings()
+	if left := time.Until(s.Over(w.stamp, w.obj.Status.ValidUntil.Time)); left > 0 {
+		return min(left, time.Second), nil
+	}
+	// A replica goes on within D of having seen its predecessor renew, and could not
+	// with a closed epoch.
+	mayGoOn := lock.Holder == w.op.opt.Cluster && lock.Epoch == w.obj.Status.Epoch && w.obj.DeletionTimestamp == nil
+	if mayGoOn && time.Since(w.leftAt) < s.LeaseDuration+2*s.Period {
+		next := time.Second
+		w.prove(ctx, &next)
+		return next, nil
+	}
+	return 0, w.write(ctx, func(st *v1alpha1.MultiClusterLeaseStatus) {
+		st.Leading, st.ClosedEpoch, st.State = false, st.Epoch, v1alpha1.StateStandby
+	})
+}
+
 // vanish: the object is gone from the API server. Its gate refuses everybody, since
 // the policies have no parameter; a term ends as if the grant had run out.
 func (w *worker) vanish(ctx context.Context) (time.Duration, bool) {

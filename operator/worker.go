@@ -61,6 +61,7 @@ type worker struct {
 	opened  []v1alpha1.GrantedLease     // what the grants of this term cover
 	mayAt   int64                       // epoch for which opening has begun
 	granted time.Time                   // the renewal that the last grant stands on
+	leftAt  time.Time                   // when a grant of an earlier process was found
 	closing *closing
 
 	policiesAt  time.Time
@@ -253,7 +254,7 @@ func (w *worker) isDeleted() bool {
 // forget drops what only the replica that acts may rely on.
 func (w *worker) forget() {
 	w.open, w.closing, w.enforced, w.stamp = 0, nil, probeState{}, gate.Stamp{}
-	w.until, w.mayAt = time.Time{}, 0
+	w.until, w.mayAt, w.leftAt = time.Time{}, 0, time.Time{}
 	w.setAble(false)
 	if w.obj != nil {
 		w.baseAt = time.Now()
@@ -432,6 +433,7 @@ func (w *worker) serve(ctx context.Context) (time.Duration, error) {
 	case term == nil, ending != nil, w.obj.DeletionTimestamp != nil, w.open != 0 && w.open != term.Epoch():
 		return w.close(ctx, term, ending)
 	default:
+		w.leftAt = time.Time{}
 		return w.lead(ctx, term)
 	}
 }
@@ -467,15 +469,20 @@ func (w *worker) standBy(ctx context.Context) (time.Duration, error) {
 			return time.Second, err
 		}
 	}
+	w.prove(ctx, &next)
+	return next, nil
+}
+
+// prove has the API servers asked, and notes since when they refuse.
+func (w *worker) prove(ctx context.Context, next *time.Duration) {
 	if !w.isEnforced() || time.Since(w.enforced.at) >= probeEvery {
 		w.probe(ctx)
-		next = min(next, probeRetry)
+		*next = min(*next, probeRetry)
 	}
 	if w.isEnforced() && w.gatedSince.IsZero() {
 		w.gatedSince = time.Now()
 	}
-	w.considerReady(&next)
-	return next, nil
+	w.considerReady(next)
 }
 
 // considerReady notes the names that have been gated for as long as an elector may
@@ -505,26 +512,6 @@ func (w *worker) names() (out []string) {
 		out = append(out, w.key.Namespace+"/"+l.Name)
 	}
 	return out
-}
-
-// leftover deals with a grant of an earlier process of this cluster: a replica may
-// go on with its term; when it is over for certain, it is closed.
-func (w *worker) leftover(ctx context.Context) (time.Duration, error) {
-	if w.stamp.At.IsZero() {
-		if err := w.touch(ctx); err != nil {
-			return time.Second, err
-		}
-	}
-	lock, s, _, _ := w.settings()
-	if left := time.Until(s.Over(w.stamp, w.obj.Status.ValidUntil.Time)); left > 0 {
-		return min(left, time.Second), nil
-	}
-	if lock.Holder == w.op.opt.Cluster && lock.Epoch == w.obj.Status.Epoch && w.obj.DeletionTimestamp == nil {
-		return time.Second, nil // the term may be gone on with: a closed epoch could not
-	}
-	return 0, w.write(ctx, func(st *v1alpha1.MultiClusterLeaseStatus) {
-		st.Leading, st.ClosedEpoch, st.State = false, st.Epoch, v1alpha1.StateStandby
-	})
 }
 
 func (w *worker) settings() (tenure.Status, gate.Settings, error, error) {
