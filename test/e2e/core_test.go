@@ -68,6 +68,16 @@ func TestDeaths(t *testing.T) {
 			s.Errorf("it does not say that it waits:\n%s", log)
 		}
 	})
+	p.step("lone Tenure restarted while the other cluster is down", "", func(s *scene) {
+		s.crash(s.other)
+		at := time.Now()
+		s.lead.KillTenure()
+		s.do(s.lead.Tenure("t4"))
+		// It waits D from when it sees its own old record, and closes what was open.
+		pause(s, lockDuration)
+		s.figure("the same cluster leads again", s.untilWrites(s.lead, at.Add(lockDuration), 2*time.Minute)+lockDuration, 2*lockDuration+lockPeriod*4)
+		s.revive(s.other, "t4")
+	})
 	p.step("leading pod frozen while its cluster loses the lead", "", func(s *scene) {
 		thaw, err := s.lead.Freeze(s.holder)
 		s.do(err)
