@@ -39,10 +39,10 @@ PHASES := check-format check-tidy check-rules build check-darwin lint parts test
 # The real servers that check runs; make testbed builds them all.
 PARTS := azurite etcd fake-gcs-server kube-apiserver kube-controller-manager kube-scheduler kwok versitygw
 
-.PHONY: help check fix test lint sim mutants model chaos stores bench build run clusters up down clean deps testbed lint-tool $(PHASES)
+.PHONY: help check fix test lint sim mutants model chaos e2e stores bench build run clusters up down clean deps testbed lint-tool $(PHASES)
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 check: deps ## all that CI runs; goes on after a failure and ends with a table
 	@failed=; table=; \
@@ -96,6 +96,10 @@ build: ## bin/tenure
 	@# every package of every module has to build, linked or not
 	go build $(ALL)
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/tenure ./cmd/tenure
+
+e2e: parts ## real clusters: all that dies, freezes, is cut off, edited or cloned, and mistakes that the tests must find
+	go test ./test/e2e -count=1 -parallel 4 -timeout 60m -v
+	go test -tags mutant ./test/e2e -run TestMutants -count=1 -timeout 30m -v
 
 run: build ## two copies that elect, and fail over
 	examples/run.sh
