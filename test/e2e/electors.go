@@ -48,6 +48,9 @@ func (s *Site) ElectorAt(server int, program, name string, more ...string) error
 			select {
 			case <-p.Done():
 			case <-e.stop:
+				if e.gently {
+					p.Stop(30 * time.Second)
+				}
 				p.Kill()
 				return
 			}
@@ -107,10 +110,16 @@ func (s *Site) Freeze(id string) (thaw func() error, err error) {
 }
 
 // StopElectors kills all electors of the site.
-func (s *Site) StopElectors() {
+func (s *Site) StopElectors() { s.stopElectors(false) }
+
+// EndElectors asks all electors of the site to end, as when they are scaled down.
+func (s *Site) EndElectors() { s.stopElectors(true) }
+
+func (s *Site) stopElectors(gently bool) {
 	s.mu.Lock()
 	all := make([]*elector, 0, len(s.electors))
 	for _, e := range s.electors {
+		e.gently = gently
 		all = append(all, e)
 	}
 	clear(s.electors)

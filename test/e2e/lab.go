@@ -81,8 +81,10 @@ type elector struct {
 	proc *testbed.Process
 	id   string
 	stop chan struct{}
-	once sync.Once
-	over chan struct{} // closed when the supervisor has ended
+	// gently is set before stop is closed.
+	gently bool
+	once   sync.Once
+	over   chan struct{} // closed when the supervisor has ended
 }
 
 // Start starts the clusters and gives them what Tenure needs; Tenure itself, objects
