@@ -134,6 +134,8 @@ func (w *worker) closed(ctx context.Context, term *tenure.Term, epoch int64) (ti
 func (w *worker) leftover(ctx context.Context) (time.Duration, error) {
 	if w.leftAt.IsZero() {
 		w.leftAt = time.Now()
+		w.log.Info("waiting: an earlier process of this cluster left its gate open; unless a replica goes on with the term, it is waited out like any other's",
+			"epoch", w.obj.Status.Epoch, "validUntil", w.obj.Status.ValidUntil)
 	}
 	if w.stamp.At.IsZero() {
 		if err := w.touch(ctx); err != nil {
