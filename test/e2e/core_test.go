@@ -64,7 +64,7 @@ func TestDeaths(t *testing.T) {
 			s.Fatal("nobody leads")
 		}
 		s.Say("figure: after the wait %s leads, %v after the restart", b.Cluster(), b.At.Sub(at).Round(10*time.Millisecond))
-		if log := s.lead.Tail("t2", 1<<20); !strings.Contains(log, "msg=waiting") && !strings.Contains(log, "wait") {
+		if log := s.lead.Tail("t2", 1<<20); !strings.Contains(log, "waited out") {
 			s.Errorf("it does not say that it waits:\n%s", log)
 		}
 	})
