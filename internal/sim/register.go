@@ -181,11 +181,13 @@ func (r *register) Read(ctx context.Context) ([]byte, tenure.Version, error) {
 
 func (r *register) read(ctx context.Context) (v tenure.DatedValue, err error) {
 	w := r.w
+	// Not the result itself: a request that was given up may still arrive.
+	var got tenure.DatedValue
 	var seen *moment
 	start := w.now()
 	err = w.do(ctx, r.p, r.lane(), false, func() {
 		c := w.cell(r.key)
-		v = tenure.DatedValue{Value: c.value, Version: c.version, Written: c.stamp, Now: w.storeTime()}
+		got = tenure.DatedValue{Value: c.value, Version: c.version, Written: c.stamp, Now: w.storeTime()}
 		if r.key == lockKey {
 			seen = w.last()
 		}
@@ -193,6 +195,7 @@ func (r *register) read(ctx context.Context) (v tenure.DatedValue, err error) {
 	if err != nil {
 		return tenure.DatedValue{}, err
 	}
+	v = got
 	if r.key == lockKey {
 		w.mu.Lock()
 		r.p.hasRead(seen, start)
