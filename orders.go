@@ -34,7 +34,8 @@ const orderTries = 20
 // Handover asks the leader to drain its work and release the lock to the
 // candidate of identity to, or, for [AnyHolder], to whoever comes first. It is
 // idempotent, blocks until the order is in the record or ctx ends, and does not
-// wait for it to be carried out. The error wraps [ErrNoLeader] if nobody holds
+// wait for it to be carried out. Where the lock was released to that candidate
+// already, nothing is left to be asked. The error wraps [ErrNoLeader] if nobody holds
 // the lock, [ErrPaused] if nobody could take it, [ErrUnknownCandidate] if the store lists candidates and to is not
 // among those of the last minutes, and [ErrUnusable] for a damaged record.
 func Handover(ctx context.Context, reg Register, to string) (*View, error) {
@@ -47,6 +48,9 @@ func Handover(ctx context.Context, reg Register, to string) (*View, error) {
 		}
 	}
 	return order(ctx, reg, func(v *View) (bool, error) {
+		if v.State == RecordReleased && v.Record.PreferredHolder == to && to != AnyHolder {
+			return false, nil // an order before this one is being carried out
+		}
 		if v.State != RecordHeld {
 			return false, fmt.Errorf("tenure: handing over: %w", ErrNoLeader)
 		}

@@ -109,7 +109,11 @@ func (a *app) order(ctx context.Context, f *lockFlags, w *waitFlags, to string, 
 		if timeout == 0 {
 			timeout = 2 * was.LeaseDuration
 		}
-		a.say("asked %s (epoch %d) for the lock; waiting up to %s", was.HolderIdentity, was.Epoch, timeout)
+		if was.HolderIdentity == "" {
+			a.say("the lock (epoch %d) was given up for %s already; waiting up to %s", was.Epoch, to, timeout)
+		} else {
+			a.say("asked %s (epoch %d) for the lock; waiting up to %s", was.HolderIdentity, was.Epoch, timeout)
+		}
 		if now, isDone, err = follow(ctx, lock.Register, ended, timeout); err != nil {
 			return err
 		}
