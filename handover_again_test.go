@@ -14,7 +14,7 @@ import (
 // TestHandoverUnderWay: an order that is repeated while the lock is on its way, free
 // and kept for the candidate, is no error; for another candidate it is.
 func TestHandoverUnderWay(t *testing.T) {
-	reg := mem.New()
+	reg := struct{ tenure.Register }{mem.New()} // which lists no candidates: every name is accepted
 	free := `{"holderIdentity":"","leaseDurationSeconds":10,"leaseTransitions":1,"epoch":5,"nonce":"n","preferredHolder":"b"}`
 	if _, err := reg.Write(t.Context(), []byte(free), ""); err != nil {
 		t.Fatal(err)
