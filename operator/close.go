@@ -29,7 +29,7 @@ func (w *worker) close(ctx context.Context, term *tenure.Term, why error) (time.
 	if epoch == 0 && term != nil {
 		epoch = term.Epoch()
 	}
-	if w.open == 0 {
+	if w.open == 0 && !w.inherits(epoch) {
 		return w.closed(ctx, term, epoch)
 	}
 	if w.closing == nil || w.closing.epoch != epoch {
@@ -45,6 +45,11 @@ func (w *worker) close(ctx context.Context, term *tenure.Term, why error) (time.
 	over := time.Until(s.Over(w.stamp, w.until))
 	if w.stamp.At.IsZero() {
 		over = time.Hour // the closing write brings a stamp
+		if w.obj.Status.ClosedEpoch >= epoch {
+			if err := w.touch(ctx); err != nil {
+				return 200 * time.Millisecond, err
+			}
+		}
 	}
 	if !c.written {
 		err := w.write(ctx, func(st *v1alpha1.MultiClusterLeaseStatus) {
@@ -52,7 +57,8 @@ func (w *worker) close(ctx context.Context, term *tenure.Term, why error) (time.
 			st.Leading, st.ClosedEpoch, st.State = false, st.Epoch, v1alpha1.StateClosing
 		})
 		c.written = err == nil
-		if err != nil && over > 0 {
+		// A conflict is an answer: somebody has written, and may act in our place.
+		if err != nil && (over > 0 || errors.Is(err, errStale)) {
 			return min(over, 200*time.Millisecond), err
 		}
 	}
@@ -76,6 +82,18 @@ func (w *worker) close(ctx context.Context, term *tenure.Term, why error) (time.
 	}
 	c.done = true
 	return w.closed(ctx, term, epoch)
+}
+
+// inherits reports whether the gate was open at an epoch, or was being closed, when this
+// process took over, and if so has it closed from the beginning: when its predecessor
+// was last refused anything is not known here.
+func (w *worker) inherits(epoch int64) bool {
+	st := w.obj.Status
+	if w.closedAt == epoch || st.Epoch != epoch || !st.Leading && st.ClosedEpoch < epoch {
+		return false // closed by ourselves, or never opened
+	}
+	w.open, w.until, w.opened = epoch, st.ValidUntil.Time, st.Leases
+	return true
 }
 
 // stopTime reads the Leases, holds them, and returns when their holders have
@@ -114,7 +132,7 @@ func (w *worker) closed(ctx context.Context, term *tenure.Term, epoch int64) (ti
 	if w.open != 0 || w.closing != nil {
 		w.log.Info("the gate is closed", "epoch", epoch)
 	}
-	w.open, w.closing, w.mayAt = 0, nil, 0
+	w.open, w.closing, w.mayAt, w.closedAt = 0, nil, 0, epoch
 	w.leasesAt = time.Time{}
 	if term != nil {
 		w.runner.hasClosed(w, term.Epoch())

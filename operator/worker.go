@@ -48,6 +48,7 @@ type worker struct {
 	able    bool     // enforced, members ready: may open
 	gated   []string // names that have been gated for stopAfter
 	joined  bool     // has a lock
+	compare bool     // somebody has touched the policies
 
 	runner  *runner
 	lockErr error
@@ -63,6 +64,8 @@ type worker struct {
 	granted time.Time                   // the renewal that the last grant stands on
 	leftAt  time.Time                   // when a grant of an earlier process was found
 	closing *closing
+	// closedAt is the epoch that this process has closed, while it had the seat.
+	closedAt int64
 
 	policiesAt  time.Time
 	policiesErr error
@@ -222,7 +225,7 @@ func (w *worker) act(ctx context.Context) (next time.Duration, over bool) {
 	if err := w.join(ctx); err != nil {
 		w.lockErr = err
 	}
-	if holding, _ := w.op.seat.Holding(); !holding {
+	if !w.op.seat.Acting(ctx) {
 		w.forget()
 		return time.Second, w.isDeleted()
 	}
@@ -254,7 +257,7 @@ func (w *worker) isDeleted() bool {
 // forget drops what only the replica that acts may rely on.
 func (w *worker) forget() {
 	w.open, w.closing, w.enforced, w.stamp = 0, nil, probeState{}, gate.Stamp{}
-	w.until, w.mayAt, w.leftAt = time.Time{}, 0, time.Time{}
+	w.until, w.mayAt, w.leftAt, w.closedAt = time.Time{}, 0, time.Time{}, 0
 	w.setAble(false)
 	if w.obj != nil {
 		w.baseAt = time.Now()
@@ -340,7 +343,11 @@ func (w *worker) stateNow() string {
 
 // keepPolicies sees that the gate's policies are as they should be.
 func (w *worker) keepPolicies(ctx context.Context) {
-	if time.Since(w.policiesAt) < policiesEvery && w.policiesErr == nil || w.policiesErr != nil && time.Since(w.policiesAt) < 5*time.Second {
+	w.mu.Lock()
+	touched := w.compare
+	w.compare = false
+	w.mu.Unlock()
+	if !touched && (time.Since(w.policiesAt) < policiesEvery && w.policiesErr == nil || w.policiesErr != nil && time.Since(w.policiesAt) < 5*time.Second) {
 		return
 	}
 	w.policiesAt = time.Now()

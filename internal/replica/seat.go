@@ -330,6 +330,24 @@ func (s *Seat) Holding() (bool, <-chan struct{}) {
 	return s.holding, s.took
 }
 
+// Acting reports whether this process acts for the cluster. One that has not written
+// the seat for so long that another may have taken it, as when it was frozen, writes
+// it first. It blocks for two requests then, at most until ctx ends. While the seat
+// cannot be reached, the last that was known counts.
+func (s *Seat) Acting(ctx context.Context) bool {
+	s.mu.Lock()
+	holding, sure := s.holding, s.now()-s.wrote < silent(s.opt.Period)
+	s.mu.Unlock()
+	if !holding || sure {
+		return holding
+	}
+	if err := s.put(ctx, nil); err != nil {
+		s.opt.Logger.Debug("keeping the seat failed", "error", err)
+	}
+	holding, _ = s.Holding()
+	return holding
+}
+
 // Holder returns who holds the seat, as last seen, and why it could not be read
 // since, if so.
 func (s *Seat) Holder() (string, error) {
