@@ -27,7 +27,7 @@ func TestClones(t *testing.T) {
 		n++
 		c, err := s.Clone(s.ctx, s.lead, fmt.Sprintf("clone%d", n))
 		s.do(err)
-		s.do(c.Tenure("t1"), c.Elector("e1"), c.Elector("e2"))
+		s.do(c.Tenure(fmt.Sprintf("c%d", n)), c.Elector("e1"), c.Elector("e2"))
 		s.Say("%s is up", c.Name)
 		return c
 	}
@@ -35,6 +35,14 @@ func TestClones(t *testing.T) {
 		c := clone(s)
 		s.steady(3 * lockDuration)
 		s.Say("clone: %s", c.Describe(s.ctx))
+		c.Close()
+	})
+	p.step("cloned, with the replica's name", "", func(s *scene) {
+		n++
+		c, err := s.Clone(s.ctx, s.lead, fmt.Sprintf("clone%d", n))
+		s.do(err)
+		s.do(c.Tenure("t1"), c.Elector("e1"))
+		s.steady(2 * lockDuration)
 		c.Close()
 	})
 	p.step("cloned while cut off for a moment", "", func(s *scene) {
@@ -91,9 +99,10 @@ func (s *scene) cutOff(site *Site) {
 			pids[p.PID()] = true
 		}
 	}
-	s.ways[site.Name].SetRule(func(r *http.Request) fault.Action {
+	way := s.ways[site.Name]
+	way.SetRule(func(r *http.Request) fault.Action {
 		for pid := range pids {
-			if owns(pid, r.RemoteAddr) {
+			if owns(pid, r.RemoteAddr, way.Addr()) {
 				return fault.CutBefore()
 			}
 		}
@@ -101,16 +110,10 @@ func (s *scene) cutOff(site *Site) {
 	})
 }
 
-// owns reports whether a process has the connection with that local address.
-func owns(pid int, addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return false
-	}
+// owns reports whether a process has the connection from one address to another. A
+// port by itself says nothing: it serves several connections to different addresses.
+func owns(pid int, from, to string) bool {
+	local, remote := hexPort(from), hexPort(to)
 	inode := ""
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		b, err := os.ReadFile(file)
@@ -118,7 +121,7 @@ func owns(pid int, addr string) bool {
 			continue
 		}
 		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[9] != "0" {
+			if f := strings.Fields(line); len(f) > 9 && strings.HasSuffix(f[1], local) && strings.HasSuffix(f[2], remote) && f[9] != "0" {
 				inode = f[9]
 			}
 		}
@@ -133,4 +136,17 @@ func owns(pid int, addr string) bool {
 		}
 	}
 	return false
+}
+
+// hexPort writes an address' port as the kernel does.
+func hexPort(addr string) string {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "none"
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return "none"
+	}
+	return fmt.Sprintf(":%04X", n)
 }

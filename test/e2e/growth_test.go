@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"tenure.dev/api/v1alpha1"
 )
 
@@ -55,7 +57,10 @@ func TestGrowth(t *testing.T) {
 			spec.Leases = append(spec.Leases, v1alpha1.GatedLease{Name: "ctl2", LeaseDurationSeconds: 6, RenewDeadlineSeconds: 4, RetryPeriodSeconds: 1})
 		}
 		s.change(s.other, add)
-		s.do(s.other.AwaitCondition(s.ctx, v1alpha1.ConditionEnforced, true))
+		s.until("the name is gated", func() bool {
+			o, err := s.other.Object(s.ctx)
+			return err == nil && o.Status.ObservedGeneration == o.Generation && meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionEnforced)
+		})
 		s.do(s.other.Elector("x1", args...))
 		s.change(s.lead, add)
 		s.lead.KillTenure()

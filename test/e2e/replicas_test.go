@@ -94,6 +94,35 @@ func TestReplicas(t *testing.T) {
 			s.do(s.lead.Tenure(acts))
 		})
 	}
+	p.step("acting replica killed while it closes", "", func(s *scene) {
+		pause(s, seenTwice)
+		acts, _ := s.acting(s.lead)
+		s.lead.Delay(func(r *http.Request) Delay {
+			if LeaseWrites(r) {
+				return Delay{After: renewDeadline - time.Second}
+			}
+			return Delay{}
+		})
+		begin := time.Now()
+		ordered := make(chan error, 1)
+		go func() {
+			_, err := s.handoverCommand(s.other.Name)
+			ordered <- err
+		}()
+		s.until("the gate is being closed", func() bool {
+			o, err := s.lead.Object(s.ctx)
+			return err == nil && o.Status != nil && o.Status.ClosedEpoch == s.epoch
+		})
+		closing := time.Now()
+		s.lead.Replica(acts).Kill()
+		s.figure("handover with a replica killed on the way", s.untilWrites(s.other, begin, 90*time.Second), handoverBound+2*lockDuration)
+		if b, ok := s.Receiver.Await(time.Second, closing, func(b Beat) bool { return b.Cluster() == s.other.Name }); ok && b.At.Sub(closing) < stopAfter {
+			s.Errorf("%s led %v after the gate was closed: pods may go on for %v", s.other.Name, b.At.Sub(closing), stopAfter)
+		}
+		s.lead.Delay(nil)
+		<-ordered
+		s.do(s.lead.Tenure(acts))
+	})
 	p.step("replicas ended one after the other", "", func(s *scene) {
 		for range 2 {
 			pause(s, seenTwice)
