@@ -90,10 +90,14 @@ func (m *machine) takeAt() (time.Duration, error) {
 	case m.set.hasPeers && !m.peers.known:
 		return never, nil // their entries say how long an unreadable record may be held
 	}
-	if m.retakes() || m.knownDead() {
-		return max(m.now.Mono, m.abstain), nil
+	abstain := m.abstain
+	if rec := m.sight.rec; m.sight.kind == released && rec.PreferredHolder == m.set.identity {
+		abstain = 0 // handed back since
 	}
-	return max(m.sight.since.Mono+m.waiting(), m.abstain), nil
+	if m.retakes() || m.knownDead() {
+		return max(m.now.Mono, abstain), nil
+	}
+	return max(m.sight.since.Mono+m.waiting(), abstain), nil
 }
 
 // waiting is how long the record must have been seen unchanged.
