@@ -219,6 +219,7 @@ func (op *Operator) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { op.seat.Run(ctx) })
 	running.Go(func() { op.watchSeat(ctx) })
+	op.watchPolicies(ctx)
 	running.Go(func() { op.keepStatusPolicy(ctx) })
 	namespaces := op.opt.Namespaces
 	if len(namespaces) == 0 {
