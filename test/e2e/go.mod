@@ -8,6 +8,7 @@ require (
 	k8s.io/client-go v0.37.2
 	tenure.dev v0.0.0
 	tenure.dev/api v0.0.0
+	tenure.dev/operator v0.0.0
 )
 
 require (
