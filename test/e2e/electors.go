@@ -13,7 +13,7 @@ import (
 // Elector starts a stock controller, which is started again when it ends, as a pod
 // would be.
 func (s *Site) Elector(name string, more ...string) error {
-	return s.ElectorAt(0, s.lab.Opt.Programs.Elector, name, more...)
+	return s.ElectorAt(0, s.lab.Opt.Elector, name, more...)
 }
 
 // ElectorAt is Elector with the API server that it uses, and its program.

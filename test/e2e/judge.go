@@ -79,17 +79,14 @@ func Leaders(beats []Beat) (out []string) {
 	return slices.Clip(out)
 }
 
-// Gap returns the longest time without a write of a running process.
-func Gap(beats []Beat) (gap time.Duration) {
-	var last time.Time
+// Gap returns the longest time without a write of a running process, between a time
+// and the last write.
+func Gap(since time.Time, beats []Beat) (gap time.Duration) {
 	for _, b := range beats {
-		if b.Late {
-			continue
+		if !b.Late {
+			gap = max(gap, b.At.Sub(since))
+			since = b.At
 		}
-		if !last.IsZero() {
-			gap = max(gap, b.At.Sub(last))
-		}
-		last = b.At
 	}
 	return gap
 }

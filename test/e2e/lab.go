@@ -215,7 +215,7 @@ func (s *Site) Tenure(replica string, more ...string) error {
 		args = append(args, "--api-server", "https://"+s.Cluster.APIServer(i))
 	}
 	p, err := testbed.Start(testbed.Cmd{
-		Path: s.lab.Opt.Programs.Tenure, Args: append(args, more...), Log: s.LogFile(replica),
+		Path: s.lab.Opt.Tenure, Args: append(args, more...), Log: s.LogFile(replica),
 	})
 	if err != nil {
 		return err

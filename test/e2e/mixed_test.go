@@ -125,10 +125,11 @@ func TestMixed(t *testing.T) {
 		f := mixed[rng.IntN(len(mixed))]
 		p.step(fmt.Sprintf("%d %s", i, f.name), "", func(s *scene) {
 			f.do(s, rng)
+			pause(s, time.Second) // what was killed wrote until now
 			if err := s.settle(); err != nil {
 				s.Errorf("no good order after %s: %v", f.name, err)
 			}
-			took[f.name] = append(took[f.name], Gap(s.Receiver.Beats(s.begin)))
+			took[f.name] = append(took[f.name], Gap(s.begin, s.Receiver.Beats(s.begin)))
 		})
 	}
 	var b strings.Builder

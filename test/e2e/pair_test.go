@@ -123,7 +123,7 @@ func newPair(t *testing.T, po pairOptions) *pair {
 			// Who came before the gate may hold the Lease; not in these tests.
 			errs[i] = errors.Join(errs[i], s.AwaitCondition(ctx, v1alpha1.ConditionEnforced, true))
 			for n := range electors {
-				errs[i] = errors.Join(errs[i], s.ElectorAt(n%s.Cluster.APIServers(), o.Programs.Elector, fmt.Sprintf("e%d", n+1)))
+				errs[i] = errors.Join(errs[i], s.ElectorAt(n%s.Cluster.APIServers(), o.Elector, fmt.Sprintf("e%d", n+1)))
 			}
 			if po.site != nil {
 				errs[i] = errors.Join(errs[i], po.site(s))
@@ -218,7 +218,7 @@ func (p *pair) verdict(t *testing.T) {
 	for holder, n := range Late(recent) {
 		p.Say("figure: %d late writes of %s, which was frozen", n, holder)
 	}
-	p.Say("figure: %s: turns of clusters %v, longest time without a write %v", t.Name(), Leaders(recent), Gap(recent).Round(10*time.Millisecond))
+	p.Say("figure: %s: turns of clusters %v, longest time without a write %v", t.Name(), Leaders(recent), Gap(p.judge, recent).Round(10*time.Millisecond))
 	p.judge = time.Now()
 }
 
