@@ -105,10 +105,12 @@ type Operator struct {
 	log     *slog.Logger
 	kube    kubernetes.Interface
 	install kubernetes.Interface
-	objects client.WithWatch
-	prober  *probe.Prober
-	seat    *replica.Seat
-	metrics *metrics
+	// watching has no timeout.
+	watching kubernetes.Interface
+	objects  client.WithWatch
+	prober   *probe.Prober
+	seat     *replica.Seat
+	metrics  *metrics
 
 	clusterUID string
 	account    string // the user name under which we write
@@ -141,6 +143,9 @@ func New(ctx context.Context, o Options) (*Operator, error) {
 	}
 	watching := rest.CopyConfig(cfg)
 	watching.Timeout = 0
+	if op.watching, err = kubernetes.NewForConfig(watching); err != nil {
+		return nil, fmt.Errorf("operator: %w", err)
+	}
 	if op.objects, err = client.NewWithWatch(watching, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("operator: %w", err)
 	}

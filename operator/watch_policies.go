@@ -6,12 +6,10 @@ package operator
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"tenure.dev/operator/policy"
@@ -20,7 +18,7 @@ import (
 // watchPolicies has a worker compare its policies as soon as somebody has changed or
 // deleted one. They are compared every minute too.
 func (op *Operator) watchPolicies(ctx context.Context) {
-	adm := op.kube.AdmissionregistrationV1()
+	adm := op.watching.AdmissionregistrationV1()
 	options := metav1.ListOptions{LabelSelector: policy.LabelManaged + "=true"}
 	kinds := map[string]func(context.Context, metav1.ListOptions) (watch.Interface, error){
 		"ValidatingAdmissionPolicies":       adm.ValidatingAdmissionPolicies().Watch,
@@ -45,6 +43,7 @@ func (op *Operator) followPolicies(ctx context.Context, begin func(context.Conte
 		return err
 	}
 	defer changes.Stop()
+	op.policyChanged("") // what happened before the watch began
 	for {
 		select {
 		case ev, ok := <-changes.ResultChan():
@@ -64,18 +63,16 @@ func (op *Operator) followPolicies(ctx context.Context, begin func(context.Conte
 	}
 }
 
-// policyChanged has the worker of an object compare its policies.
+// policyChanged has the worker of an object compare its policies; "" means all.
 func (op *Operator) policyChanged(object string) {
-	namespace, name, ok := strings.Cut(object, "/")
-	if !ok {
-		return
-	}
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	if w := op.workers[types.NamespacedName{Namespace: namespace, Name: name}]; w != nil {
-		w.mu.Lock()
-		w.compare = true
-		w.mu.Unlock()
-		w.wake()
+	for key, w := range op.workers {
+		if object == "" || object == key.Namespace+"/"+key.Name {
+			w.mu.Lock()
+			w.compare = true
+			w.mu.Unlock()
+			w.wake()
+		}
 	}
 }

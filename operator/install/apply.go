@@ -42,9 +42,17 @@ func Apply(ctx context.Context, c client.Client, documents []byte, done func(kin
 	}
 }
 
+// newNamespace is how long an API server may take to know a namespace that was just
+// made.
+const newNamespace = 3 * time.Second
+
 func applyOne(ctx context.Context, c client.Client, obj *unstructured.Unstructured) error {
 	err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("tenure-install"), client.ForceOwnership)
+	begin := time.Now()
 	for meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // its definition, or its namespace, is very new
+		if ns := obj.GetNamespace(); ns != "" && time.Since(begin) > newNamespace {
+			return fmt.Errorf("is there a namespace %s? create it first: %w", ns, err)
+		}
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():

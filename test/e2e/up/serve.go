@@ -246,6 +246,7 @@ Have the other cluster lead, on request:
   %[5]s handover --lock '%[6]s' --namespace demo --name demo --to %[8]s
 Kill the leading cluster's Tenure, API server or controllers, or freeze its Tenure or API server (kill -STOP): see that
 two never write. A controller that was frozen itself writes when it wakes, until it notices (docs/guarantees.md).
+What you kill stays dead, but for the controllers, which are started again as a kubelet would.
 Logs: %[7]s
 make down ends all of it.
 `, s.receiver.path, a, b, strings.Join(env, "; "), filepath.Join(filepath.Dir(bin), "tenure"), s.lab.Opt.Lock, filepath.Join(s.dir, "clusters"), other)
