@@ -61,11 +61,11 @@ func (c *Cluster) kubeconfig(addr string, i int, user string, groups []string) (
 			"tls-server-name":            "localhost",
 			"certificate-authority-data": c.pki.caPEM,
 		}}},
-		"users": []object{{"name": user, "user": object{
+		"users": []object{{"name": user + "@" + c.name, "user": object{
 			"client-certificate-data": cert,
 			"client-key-data":         key,
 		}}},
-		"contexts":        []object{{"name": c.name, "context": object{"cluster": c.name, "user": user}}},
+		"contexts":        []object{{"name": c.name, "context": object{"cluster": c.name, "user": user + "@" + c.name}}},
 		"current-context": c.name,
 	}, "", "  ")
 	if err != nil {
