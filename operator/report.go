@@ -94,6 +94,8 @@ func (w *worker) judgeLock() (bool, string, string) {
 		return false, v1alpha1.ReasonDuplicateIdentity, dup.Error()
 	case errors.Is(memberErr, errIdentityTaken):
 		return false, v1alpha1.ReasonDuplicateIdentity, memberErr.Error()
+	case st.Identity == "":
+		return false, v1alpha1.ReasonUnreachable, "the lock has not been asked yet"
 	case st.Refused != nil:
 		return false, v1alpha1.ReasonRecordUnusable, st.Refused.Error()
 	case st.LastError != nil:
@@ -205,6 +207,8 @@ func (w *worker) stateName() v1alpha1.State {
 		return v1alpha1.StateLeading
 	case w.gatedSince.IsZero():
 		return v1alpha1.StateGating
+	case !w.mayOpen():
+		return v1alpha1.StateBlocked
 	default:
 		return v1alpha1.StateStandby
 	}

@@ -205,7 +205,9 @@ func (r *runner) run(ctx context.Context) {
 		e, err := r.newElector()
 		if err != nil {
 			r.mu.Lock()
-			r.setErr = errors.Join(r.setErr, err)
+			if r.setErr == nil {
+				r.setErr = err
+			}
 			r.mu.Unlock()
 			r.wakeWorkers()
 			select {

@@ -56,6 +56,9 @@ func (u Ungating) Do(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the namespace kube-system, whose UID is the cluster's: %w", err)
 		}
+		if err := u.rightLock(ctx); err != nil {
+			return nil, err
+		}
 		err = WriteMember(ctx, u.Register, u.Cluster, string(ns.UID), func(m *Member) {
 			m.Gated = slices.DeleteFunc(m.Gated, func(n string) bool { return slices.Contains(names, n) })
 		})
@@ -78,6 +81,26 @@ func (u Ungating) Do(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return names, Remove(ctx, u.Kube, g.PolicyName())
+}
+
+// ErrOtherLock says that the cluster has no entry beside the lock that was named.
+var ErrOtherLock = errors.New("this cluster has no entry beside that lock: is it the object's spec.lock? The gate stays closed")
+
+// rightLock refuses a lock under which this cluster has never gated anything: the
+// others would not be told.
+func (u Ungating) rightLock(ctx context.Context) error {
+	siblings, ok := u.Register.(tenure.Siblinger)
+	if !ok {
+		return ErrOtherLock
+	}
+	m, _, err := readMember(ctx, siblings.Sibling(MembersPrefix+u.Cluster))
+	if err != nil {
+		return fmt.Errorf("the gate stays closed: %w", err)
+	}
+	if m.Cluster != u.Cluster {
+		return fmt.Errorf("%w (cluster %q)", ErrOtherLock, u.Cluster)
+	}
+	return nil
 }
 
 // ErrStillThere says that the object exists, so that Tenure would gate again.

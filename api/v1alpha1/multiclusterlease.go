@@ -122,6 +122,7 @@ const (
 type GatedLease struct {
 	// Name is the Lease's name.
 	//
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -164,6 +165,8 @@ type State string
 const (
 	// StateGating is before the gate has been proved to be closed.
 	StateGating State = "Gating"
+	// StateBlocked is closed, and does not contend: a condition says why.
+	StateBlocked State = "Blocked"
 	// StateStandby is closed, and contending.
 	StateStandby State = "Standby"
 	// StateLeading is open.

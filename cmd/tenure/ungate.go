@@ -51,7 +51,7 @@ leads elsewhere then writes too.`,
 				t.Register = lock.Register
 			}
 			opened, err := t.Do(ctx)
-			if errors.Is(err, operator.ErrStillThere) {
+			if errors.Is(err, operator.ErrStillThere) || errors.Is(err, operator.ErrOtherLock) {
 				return &codedError{exitRefused, err}
 			}
 			if err != nil {

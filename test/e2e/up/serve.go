@@ -40,6 +40,7 @@ type stand struct {
 	bucket   *testbed.Versity
 	receiver *receiver
 	procs    []*testbed.Process
+	kept     sync.WaitGroup // processes that are started again until ctx ends
 }
 
 func (s *stand) say(format string, args ...any) {
@@ -56,6 +57,10 @@ func serve(dir string) error {
 	defer cancel()
 	s := &stand{dir: dir, progress: progress, begin: time.Now()}
 	defer s.close()
+	defer func() {
+		cancel()
+		s.kept.Wait()
+	}()
 	leads, err := s.start(ctx)
 	if err != nil {
 		return err
@@ -184,18 +189,46 @@ func (s *stand) site(ctx context.Context, site *e2e.Site, controller string) err
 		return err
 	}
 	for _, name := range []string{"publisher-1", "publisher-2"} {
-		log := site.LogFile(name)
-		p, err := testbed.Start(testbed.Cmd{ // a shell that starts it again, as a kubelet would
-			Path: "/bin/sh", Log: log, Args: []string{
-				"-c", `while :; do "$@"; sleep 1; done`, "sh", controller, "-kube", kubeconfig, "-receiver", s.receiver.url, "-name", site.Name + "/" + name, "-leader-elect",
+		err := s.keep(ctx, testbed.Cmd{
+			Path: controller, Log: site.LogFile(name), Args: []string{
+				"-kube", kubeconfig, "-receiver", s.receiver.url, "-name", site.Name + "/" + name, "-leader-elect",
 				"-leader-elect-lease-duration", lease.String(), "-leader-elect-renew-deadline", renew.String(), "-leader-elect-retry-period", retry.String(),
 			},
 		})
 		if err != nil {
 			return err
 		}
-		s.procs = append(s.procs, p)
 	}
+	return nil
+}
+
+// keep runs a process, and starts it again when it ends, as a kubelet would.
+func (s *stand) keep(ctx context.Context, c testbed.Cmd) error {
+	p, err := testbed.Start(c)
+	if err != nil {
+		return err
+	}
+	s.kept.Go(func() {
+		for {
+			select {
+			case <-p.Done():
+			case <-ctx.Done():
+				p.Kill()
+				return
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+			next, err := testbed.Start(c)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				continue
+			}
+			p = next
+		}
+	})
 	return nil
 }
 
