@@ -273,6 +273,14 @@ func TestGeneratedName(t *testing.T) {
 	g := newGated(t, "ctl", "ctl-abcde")
 	g.create(t)
 	g.set(t, g.closed(6))
+	made := lease("", "p1", 0)
+	made["metadata"] = lab.Object{"generateName": "ctl-"}
+	// The second policy is in force a moment after the first, which set has waited for.
+	for begin := time.Now(); g.pod[0].Post(t.Context(), g.leases()+"?dryRun=All", made, nil) == nil; time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the policy against deletion and made-up names is not in force after 30 s")
+		}
+	}
 	for prefix, refusal := range map[string]string{"ctl": "", "other-": "", "ctl-": "might be that of a gated Lease"} {
 		made := lease("", "p1", 0)
 		made["metadata"] = lab.Object{"generateName": prefix}
