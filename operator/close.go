@@ -41,7 +41,7 @@ func (w *worker) close(ctx context.Context, term *tenure.Term, why error) (time.
 	if c.done {
 		return w.closed(ctx, term, epoch)
 	}
-	_, s, _, _ := w.settings()
+	s := w.view().settings
 	over := time.Until(s.Over(w.stamp, w.until))
 	if w.stamp.At.IsZero() {
 		over = time.Hour // the closing write brings a stamp
@@ -160,7 +160,8 @@ func (w *worker) leftover(ctx context.Context) (time.Duration, error) {
 			return time.Second, err
 		}
 	}
-	lock, s, _, _ := w.settings()
+	v := w.view()
+	lock, s := v.status, v.settings
 	if left := time.Until(s.Over(w.stamp, w.obj.Status.ValidUntil.Time)); left > 0 {
 		return min(left, time.Second), nil
 	}
@@ -193,7 +194,7 @@ func (w *worker) vanish(ctx context.Context) (time.Duration, bool) {
 		return 0, true
 	}
 	w.runner.endTerm(errDeleted)
-	_, s, _, _ := w.settings()
+	s := w.view().settings
 	stopped := s.Over(w.stamp, w.until).Add(s.StopAfter)
 	if left := time.Until(stopped); left > 0 {
 		return left, false

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,11 +25,16 @@ var errPoliciesForbidden = errors.New("the admission policies are missing or dif
 // Apply sees that a policy and its binding are there as given, and writes them if
 // they are not. It reports whether it wrote. A policy is never deleted here.
 func Apply(ctx context.Context, kube kubernetes.Interface, s policy.Set) (wrote bool, err error) {
-	a, err := applyPolicy(ctx, kube, s.Policy)
+	adm := kube.AdmissionregistrationV1()
+	a, err := apply(ctx, adm.ValidatingAdmissionPolicies(), "ValidatingAdmissionPolicy", s.Policy,
+		func(have *admissionv1.ValidatingAdmissionPolicy) any { return &have.Spec },
+		func(next *admissionv1.ValidatingAdmissionPolicy) { next.Spec = s.Policy.Spec })
 	if err != nil {
 		return a, forbidden(err)
 	}
-	b, err := applyBinding(ctx, kube, s.Binding)
+	b, err := apply(ctx, adm.ValidatingAdmissionPolicyBindings(), "ValidatingAdmissionPolicyBinding", s.Binding,
+		func(have *admissionv1.ValidatingAdmissionPolicyBinding) any { return &have.Spec },
+		func(next *admissionv1.ValidatingAdmissionPolicyBinding) { next.Spec = s.Binding.Spec })
 	return a || b, forbidden(err)
 }
 
@@ -41,44 +45,35 @@ func forbidden(err error) error {
 	return err
 }
 
-func applyPolicy(ctx context.Context, kube kubernetes.Interface, want *admissionv1.ValidatingAdmissionPolicy) (bool, error) {
-	policies := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	have, err := policies.Get(ctx, want.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = policies.Create(ctx, want, metav1.CreateOptions{FieldManager: "tenure"})
-		return err == nil, wrap("create ValidatingAdmissionPolicy", want.Name, err)
-	}
-	if err != nil {
-		return false, wrap("read ValidatingAdmissionPolicy", want.Name, err)
-	}
-	meta, changed := mergeMeta(have.ObjectMeta, want.ObjectMeta)
-	if !changed && equality.Semantic.DeepEqual(have.Spec, want.Spec) {
-		return false, nil
-	}
-	next := have.DeepCopy()
-	next.ObjectMeta, next.Spec = meta, want.Spec
-	_, err = policies.Update(ctx, next, metav1.UpdateOptions{FieldManager: "tenure"})
-	return err == nil, wrap("update ValidatingAdmissionPolicy", want.Name, err)
+// api is the part of client-go's typed clients that apply needs.
+type api[T any] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	Create(ctx context.Context, obj T, o metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, obj T, o metav1.UpdateOptions) (T, error)
 }
 
-func applyBinding(ctx context.Context, kube kubernetes.Interface, want *admissionv1.ValidatingAdmissionPolicyBinding) (bool, error) {
-	bindings := kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	have, err := bindings.Get(ctx, want.Name, metav1.GetOptions{})
+// apply sees that one object is there with want's metadata, as far as that says
+// something, and want's spec.
+func apply[T metav1.Object](ctx context.Context, c api[T], kind string, want T, spec func(T) any, setSpec func(T)) (bool, error) {
+	name := want.GetName()
+	have, err := c.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = bindings.Create(ctx, want, metav1.CreateOptions{FieldManager: "tenure"})
-		return err == nil, wrap("create ValidatingAdmissionPolicyBinding", want.Name, err)
+		_, err = c.Create(ctx, want, metav1.CreateOptions{FieldManager: "tenure"})
+		return err == nil, wrap("create "+kind, name, err)
 	}
 	if err != nil {
-		return false, wrap("read ValidatingAdmissionPolicyBinding", want.Name, err)
+		return false, wrap("read "+kind, name, err)
 	}
-	meta, changed := mergeMeta(have.ObjectMeta, want.ObjectMeta)
-	if !changed && equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+	labels, a := merged(have.GetLabels(), want.GetLabels())
+	annotations, b := merged(have.GetAnnotations(), want.GetAnnotations())
+	if !a && !b && equality.Semantic.DeepEqual(spec(have), spec(want)) {
 		return false, nil
 	}
-	next := have.DeepCopy()
-	next.ObjectMeta, next.Spec = meta, want.Spec
-	_, err = bindings.Update(ctx, next, metav1.UpdateOptions{FieldManager: "tenure"})
-	return err == nil, wrap("update ValidatingAdmissionPolicyBinding", want.Name, err)
+	have.SetLabels(labels)
+	have.SetAnnotations(annotations)
+	setSpec(have)
+	_, err = c.Update(ctx, have, metav1.UpdateOptions{FieldManager: "tenure"})
+	return err == nil, wrap("update "+kind, name, err)
 }
 
 func wrap(doing, name string, err error) error {
@@ -88,24 +83,14 @@ func wrap(doing, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, name, err)
 }
 
-// mergeMeta puts our labels and annotations over what is there.
-func mergeMeta(have, want metav1.ObjectMeta) (metav1.ObjectMeta, bool) {
-	next := *have.DeepCopy()
-	changed := merge(&next.Labels, want.Labels)
-	return next, merge(&next.Annotations, want.Annotations) || changed
-}
-
-func merge(have *map[string]string, want map[string]string) (changed bool) {
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if (*have)[k] != want[k] {
-			if *have == nil {
-				*have = make(map[string]string)
-			}
-			(*have)[k] = want[k]
-			changed = true
-		}
+// merged puts what is wanted over what is there, and reports whether that differs.
+func merged(have, want map[string]string) (map[string]string, bool) {
+	next := maps.Clone(have)
+	if next == nil {
+		next = make(map[string]string)
 	}
-	return changed
+	maps.Copy(next, want)
+	return next, !maps.Equal(have, next)
 }
 
 // Remove deletes a policy and its binding: the binding first, so that nothing is

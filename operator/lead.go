@@ -20,7 +20,8 @@ import (
 // lead opens the gate for a term, and keeps it open.
 func (w *worker) lead(ctx context.Context, term *tenure.Term) (time.Duration, error) {
 	st, epoch := w.obj.Status, term.Epoch()
-	_, s, setErr, _ := w.settings()
+	v := w.view()
+	s := v.settings
 	switch {
 	case st.ClosedEpoch >= epoch:
 		// Closed for good at this epoch: by another replica, or by us before.
@@ -32,7 +33,7 @@ func (w *worker) lead(ctx context.Context, term *tenure.Term) (time.Duration, er
 		w.open, w.until, w.opened = epoch, st.ValidUntil.Time, st.Leases
 		return 0, nil
 	case w.mayAt == epoch: // we have begun
-	case setErr != nil:
+	case v.settingsErr != nil:
 		return time.Second, nil
 	case !w.may():
 		if !w.isEnforced() && w.policiesErr == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/api/v1alpha1"
 	"tenure.dev/operator/gate"
 )
 
@@ -120,15 +121,9 @@ func WriteMember(ctx context.Context, reg tenure.Register, cluster, uid string, 
 // memberView is what the members' entries mean for one object.
 type memberView struct {
 	ready   bool
-	status  []memberReady
+	status  []v1alpha1.MemberStatus
 	problem string // what is wrong, beyond not being ready
 	reason  string
-}
-
-type memberReady struct {
-	name    string
-	ready   bool
-	message string
 }
 
 // judgeMembers says whether every member has gated every name of an object, and
@@ -136,30 +131,30 @@ type memberReady struct {
 func judgeMembers(all map[string]Member, self string, clusters, names []string, s gate.Settings) memberView {
 	v := memberView{ready: true}
 	if !slices.Contains(clusters, self) {
-		v.ready, v.reason = false, "NotAMember"
+		v.ready, v.reason = false, v1alpha1.ReasonNotAMember
 		v.problem = fmt.Sprintf("this cluster, %q, is not among spec.clusters (%s)", self, strings.Join(clusters, ", "))
 	}
 	for name := range all {
 		if !slices.Contains(clusters, name) && gates(all[name], names) {
-			v.ready, v.reason = false, "UnknownMember"
+			v.ready, v.reason = false, v1alpha1.ReasonUnknownMember
 			v.problem = fmt.Sprintf("cluster %q has gated the same names under this lock and is not among spec.clusters (%s)", name, strings.Join(clusters, ", "))
 		}
 	}
 	for _, c := range clusters {
 		m, known := all[c]
-		r := memberReady{name: c, ready: true}
+		r := v1alpha1.MemberStatus{Name: c, Ready: true}
 		missing := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(m.Gated, n) })
 		switch {
 		case !known:
-			r.ready, r.message = false, "has no entry beside this lock: is Tenure there, and does its object name the same lock?"
+			r.Ready, r.Message = false, "has no entry beside this lock: is Tenure there, and does its object name the same lock?"
 		case len(missing) > 0:
-			r.ready, r.message = false, "has not gated "+strings.Join(missing, ", ")
+			r.Ready, r.Message = false, "has not gated "+strings.Join(missing, ", ")
 		}
-		v.ready = v.ready && r.ready
+		v.ready = v.ready && r.Ready
 		v.status = append(v.status, r)
 		if known && v.problem == "" {
 			if d := time.Duration(m.LeaseDurationSeconds) * time.Second; d != s.LeaseDuration || time.Duration(m.SkewSeconds)*time.Second != s.Skew || time.Duration(m.StopAfterSeconds)*time.Second != s.StopAfter {
-				v.reason = "SettingsDiffer"
+				v.reason = v1alpha1.ReasonSettingsDiffer
 				v.problem = fmt.Sprintf("cluster %q has D %v, stopAfter %ds, skew %ds; cluster %q has D %v, stopAfter %v, skew %v: let them agree",
 					c, d, m.StopAfterSeconds, m.SkewSeconds, self, s.LeaseDuration, s.StopAfter, s.Skew)
 			}

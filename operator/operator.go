@@ -170,12 +170,20 @@ func bounded(cfg *rest.Config) *rest.Config {
 	return c
 }
 
-func (op *Operator) whoami(ctx context.Context) error {
-	ns, err := op.kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+// clusterUID returns what tells a cluster from all others.
+func clusterUID(ctx context.Context, kube kubernetes.Interface) (string, error) {
+	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("operator: read the namespace kube-system, whose UID is the cluster's: %w", err)
+		return "", fmt.Errorf("read the namespace kube-system, whose UID is the cluster's: %w", err)
 	}
-	op.clusterUID = string(ns.UID)
+	return string(ns.UID), nil
+}
+
+func (op *Operator) whoami(ctx context.Context) error {
+	var err error
+	if op.clusterUID, err = clusterUID(ctx, op.kube); err != nil {
+		return fmt.Errorf("operator: %w", err)
+	}
 	review, err := op.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("operator: ask the API server who we are: %w", err)

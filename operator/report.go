@@ -87,11 +87,12 @@ func (w *worker) judgeLock() (bool, string, string) {
 		}
 		return false, v1alpha1.ReasonUnreachable, "the lock has not been opened yet"
 	}
-	st, _, _, dup := w.runner.view()
+	v := w.runner.view()
+	st := v.status
 	_, memberErr := w.runner.membersOf(w.obj.Spec.Clusters, w.names())
 	switch {
-	case dup != nil:
-		return false, v1alpha1.ReasonDuplicateIdentity, dup.Error()
+	case v.duplicate != nil:
+		return false, v1alpha1.ReasonDuplicateIdentity, v.duplicate.Error()
 	case errors.Is(memberErr, errIdentityTaken):
 		return false, v1alpha1.ReasonDuplicateIdentity, memberErr.Error()
 	case st.Identity == "":
@@ -105,11 +106,11 @@ func (w *worker) judgeLock() (bool, string, string) {
 }
 
 func (w *worker) judgeSettings() (bool, string, string) {
-	_, s, err, _ := w.settings()
-	if err != nil {
-		return false, v1alpha1.ReasonTooShort, err.Error()
+	v := w.view()
+	if v.settingsErr != nil {
+		return false, v1alpha1.ReasonTooShort, v.settingsErr.Error()
 	}
-	return true, v1alpha1.ReasonAccepted, s.Arithmetic
+	return true, v1alpha1.ReasonAccepted, v.settings.Arithmetic
 }
 
 func (w *worker) judgeMembers() (bool, string, string) {
@@ -127,8 +128,8 @@ func (w *worker) judgeMembers() (bool, string, string) {
 	case !v.ready:
 		var waiting []string
 		for _, m := range v.status {
-			if !m.ready {
-				waiting = append(waiting, fmt.Sprintf("cluster %q %s", m.name, m.message))
+			if !m.Ready {
+				waiting = append(waiting, fmt.Sprintf("cluster %q %s", m.Name, m.Message))
 			}
 		}
 		return false, v1alpha1.ReasonNotReady, strings.Join(waiting, "; ")
@@ -145,7 +146,8 @@ func (w *worker) report(ctx context.Context) error {
 	if err := w.wantFinalizer(ctx); err != nil {
 		return err
 	}
-	lock, s, _, _ := w.settings()
+	seen := w.view()
+	lock, s := seen.status, seen.settings
 	return w.write(ctx, func(st *v1alpha1.MultiClusterLeaseStatus) {
 		st.ObservedGeneration = w.obj.Generation
 		st.State = w.stateName()
@@ -158,10 +160,7 @@ func (w *worker) report(ctx context.Context) error {
 		st.Outage = w.outage(s).Round(100 * time.Millisecond).String()
 		if w.runner != nil {
 			v, _ := w.runner.membersOf(w.obj.Spec.Clusters, w.names())
-			st.Members = nil
-			for _, m := range v.status {
-				st.Members = append(st.Members, v1alpha1.MemberStatus{Name: m.name, Ready: m.ready, Message: m.message})
-			}
+			st.Members = v.status
 		}
 		w.reportConditions(st)
 	})

@@ -49,10 +49,9 @@ type runner struct {
 	settings  gate.Settings
 	setErr    error
 	members   map[string]Member
-	memberErr error     // from reading the members
-	entryErr  error     // from writing our own
-	readAt    time.Time // of members
-	written   string    // the member entry as last written
+	memberErr error  // from reading the members
+	entryErr  error  // from writing our own
+	written   string // the member entry as last written
 	coolUntil time.Time
 	coolDown  time.Duration
 	lastLive  time.Time // when a live holder was last seen
@@ -107,15 +106,8 @@ func (op *Operator) suits(raw string, lock *tenure.Lock) error {
 
 // wake has the runner, and all its workers, look again.
 func (r *runner) wake() {
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for w := range r.workers {
-		w.wake()
-	}
+	poke(r.poke)
+	r.wakeWorkers()
 }
 
 // drop takes a worker off the lock.
@@ -160,26 +152,32 @@ func (r *runner) reckon() {
 	}
 }
 
-// current returns the term, why it is ending if it is, and the settings that it
-// stands on.
+// current returns the term, and why it is ending if it is.
 func (r *runner) current() (*tenure.Term, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.term, r.ending
 }
 
-func (r *runner) view() (tenure.Status, gate.Settings, error, error) {
+// lockView is what is known of a lock.
+type lockView struct {
+	status      tenure.Status
+	settings    gate.Settings
+	settingsErr error // why they cannot be used
+	duplicate   error // that somebody else uses this cluster's identity
+}
+
+func (r *runner) view() lockView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var st tenure.Status
+	v := lockView{settings: r.settings, settingsErr: r.setErr}
 	if r.elector != nil {
-		st = r.elector.Status()
+		v.status = r.elector.Status()
 	}
-	var dup error
 	if r.duplicate != nil {
-		dup = r.duplicate()
+		v.duplicate = r.duplicate()
 	}
-	return st, r.settings, r.setErr, dup
+	return v
 }
 
 // endTerm ends the term of our own accord: the gates close, then the lock is released.
@@ -460,7 +458,7 @@ func (r *runner) refreshMembers(ctx context.Context) {
 	r.mu.Lock()
 	r.memberErr = err
 	if err == nil {
-		r.members, r.readAt = all, time.Now()
+		r.members = all
 	}
 	r.mu.Unlock()
 	r.wakeWorkers()

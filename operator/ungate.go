@@ -52,14 +52,14 @@ func (u Ungating) Do(ctx context.Context) ([]string, error) {
 		names = append(names, u.Namespace+"/"+l)
 	}
 	if !u.Offline {
-		ns, err := u.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		uid, err := clusterUID(ctx, u.Kube)
 		if err != nil {
-			return nil, fmt.Errorf("read the namespace kube-system, whose UID is the cluster's: %w", err)
+			return nil, err
 		}
 		if err := u.rightLock(ctx); err != nil {
 			return nil, err
 		}
-		err = WriteMember(ctx, u.Register, u.Cluster, string(ns.UID), func(m *Member) {
+		err = WriteMember(ctx, u.Register, u.Cluster, uid, func(m *Member) {
 			m.Gated = slices.DeleteFunc(m.Gated, func(n string) bool { return slices.Contains(names, n) })
 		})
 		if err != nil {

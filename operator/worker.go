@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"tenure.dev"
 	"tenure.dev/api/v1alpha1"
 	"tenure.dev/operator/gate"
 	"tenure.dev/operator/policy"
@@ -55,6 +54,8 @@ type worker struct {
 	lockAt  time.Time // when opening the lock is tried again
 
 	obj     *v1alpha1.MultiClusterLease // as last read or written
+	sets    []policy.Set                // the gate's policies, for the spec in obj
+	proof   probe.Gate                  // what a refusal by them says, but for Lease and status
 	baseAt  time.Time                   // when obj's chain of writes was last begun by a read
 	stamp   gate.Stamp                  // of our last write that moved it
 	until   time.Time                   // of the last grant that may have been written, by the API server
@@ -82,7 +83,7 @@ type worker struct {
 // probeState is what the API servers were last seen to refuse at.
 type probeState struct {
 	at    time.Time
-	state string // of the gate, and the policy's revision
+	state probe.Gate // zero if they are not known to refuse
 	err   error
 	// failing is since when an API server is known not to refuse, with the
 	// policies in place.
@@ -90,7 +91,7 @@ type probeState struct {
 }
 
 type probeResult struct {
-	state string
+	state probe.Gate
 	err   error
 }
 
@@ -101,9 +102,12 @@ func newWorker(op *Operator, key types.NamespacedName) *worker {
 	}
 }
 
-func (w *worker) wake() {
+func (w *worker) wake() { poke(w.poke) }
+
+// poke wakes whoever waits for c, a channel that holds one.
+func poke(c chan<- struct{}) {
 	select {
-	case w.poke <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -210,6 +214,7 @@ func (w *worker) adopt(mcl *v1alpha1.MultiClusterLease) {
 	w.mu.Unlock()
 	if changed {
 		w.policiesAt = time.Time{}
+		w.describe()
 	}
 	if changed && w.runner != nil {
 		w.runner.reckon()
@@ -270,10 +275,7 @@ func (w *worker) setAble(able bool) {
 	w.able = able
 	w.mu.Unlock()
 	if changed && w.runner != nil {
-		select {
-		case w.runner.poke <- struct{}{}:
-		default:
-		}
+		poke(w.runner.poke)
 	}
 }
 
@@ -327,18 +329,20 @@ func (op *Operator) gatedElsewhere(w *worker) error {
 	return nil
 }
 
-// gateNow describes the gate as it should be, for a Lease.
-func (w *worker) gateNow(lease string) probe.Gate {
+// describe works out the gate's policies, and how a refusal by them reads.
+func (w *worker) describe() {
 	g := policy.Of(w.obj, w.op.account)
-	p := probe.Gate{Namespace: w.key.Namespace, Name: w.key.Name, Policy: g.PolicyName(), Revision: g.Revision(), Lease: lease}
-	if s := w.obj.Status; s != nil {
-		p.Epoch, p.ClosedEpoch, p.Leading = s.Epoch, s.ClosedEpoch, s.Leading
-	}
-	return p
+	w.sets = g.Sets()
+	w.proof = probe.Gate{Namespace: w.key.Namespace, Name: w.key.Name, Policy: g.PolicyName(), Revision: w.sets[0].Revision()}
 }
 
-func (w *worker) stateNow() string {
-	return fmt.Sprintf("%+v", w.gateNow(""))
+// stateNow is the gate's state as the API servers should go by it.
+func (w *worker) stateNow() probe.Gate {
+	g := w.proof
+	if s := w.obj.Status; s != nil {
+		g.Epoch, g.ClosedEpoch, g.Leading = s.Epoch, s.ClosedEpoch, s.Leading
+	}
+	return g
 }
 
 // keepPolicies sees that the gate's policies are as they should be.
@@ -353,7 +357,7 @@ func (w *worker) keepPolicies(ctx context.Context) {
 	w.policiesAt = time.Now()
 	wrote := false
 	var errs []error
-	for _, s := range policy.Of(w.obj, w.op.account).Sets() {
+	for _, s := range w.sets {
 		a, err := Apply(ctx, w.op.install, s)
 		wrote = wrote || a
 		errs = append(errs, err)
@@ -375,7 +379,9 @@ func (w *worker) probe(ctx context.Context) {
 	state := w.stateNow()
 	var gates []probe.Gate
 	for _, l := range w.obj.Spec.Leases {
-		gates = append(gates, w.gateNow(l.Name))
+		g := state
+		g.Lease = l.Name
+		gates = append(gates, g)
 	}
 	p := *w.op.prober
 	if s := w.obj.Spec.SkewSeconds; s > 0 {
@@ -404,7 +410,7 @@ func (w *worker) tookProbe(r probeResult) {
 		w.probeAt = time.Now().Add(50 * time.Millisecond)
 	}
 	if errors.Is(r.err, probe.ErrNotRefused) && r.state == w.stateNow() || errors.Is(r.err, probe.ErrClockSkew) {
-		w.enforced.state = "" // positively not refused, or not yet
+		w.enforced.state = probe.Gate{} // positively not refused, or not yet
 		w.policiesAt = time.Time{}
 		w.probeAt = time.Now().Add(probeRetry / 4)
 		if w.enforced.failing.IsZero() {
@@ -445,12 +451,12 @@ func (w *worker) serve(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// holder is who leads, for a hold.
+// leader is who leads, for a hold.
 func (w *worker) leader() string {
 	if w.runner == nil {
 		return "nobody"
 	}
-	st, _, _, _ := w.runner.view()
+	st := w.runner.view().status
 	if !clusterForm.MatchString(st.Holder) {
 		return "nobody"
 	}
@@ -498,7 +504,7 @@ func (w *worker) considerReady(next *time.Duration) {
 	if w.runner == nil || w.gatedSince.IsZero() {
 		return
 	}
-	_, s, _, _ := w.runner.view()
+	s := w.runner.view().settings
 	if left := s.StopAfter - time.Since(w.gatedSince); left > 0 || s.StopAfter == 0 {
 		*next = min(*next, max(left, 100*time.Millisecond))
 		return
@@ -521,10 +527,10 @@ func (w *worker) names() (out []string) {
 	return out
 }
 
-func (w *worker) settings() (tenure.Status, gate.Settings, error, error) {
+func (w *worker) view() lockView {
 	if w.runner == nil {
 		s, err := gate.SettingsOf([]v1alpha1.MultiClusterLeaseSpec{w.obj.Spec})
-		return tenure.Status{}, s, err, nil
+		return lockView{settings: s, settingsErr: err}
 	}
 	return w.runner.view()
 }

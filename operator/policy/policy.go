@@ -56,6 +56,9 @@ type Set struct {
 	Binding *admissionv1.ValidatingAdmissionPolicyBinding
 }
 
+// Revision is what a denial by the policy says.
+func (s Set) Revision() string { return s.Policy.Annotations[AnnotationRevision] }
+
 // Of returns the gate of an object.
 func Of(mcl *v1alpha1.MultiClusterLease, account string) Gate {
 	g := Gate{Namespace: mcl.Namespace, Name: mcl.Name, Account: account}
@@ -182,7 +185,7 @@ func (g Gate) Sets() []Set {
 }
 
 // Revision is what a denial by the gate's current policy says.
-func (g Gate) Revision() string { return g.Sets()[0].Policy.Annotations[AnnotationRevision] }
+func (g Gate) Revision() string { return g.Sets()[0].Revision() }
 
 func (g Gate) match(names []string, operations ...admissionv1.OperationType) *admissionv1.MatchResources {
 	rule := admissionv1.NamedRuleWithOperations{ResourceNames: names}
