@@ -19,17 +19,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tenure.dev/internal/rest"
 )
-
-// A laterError is one of a server that asked to be left alone for a while.
-type laterError struct {
-	error
-	after time.Duration
-}
-
-func (e *laterError) RetryAfter() time.Duration { return e.after }
-
-func (e *laterError) Unwrap() error { return e.error }
 
 // errNotAPIServer: what answered is something else.
 var errNotAPIServer = errors.New("what answers there is not a Kubernetes API server")
@@ -128,7 +120,7 @@ func withRetryAfter(err error, resp *http.Response, status *metav1.Status) error
 	if after <= 0 {
 		return err
 	}
-	return &laterError{err, after}
+	return rest.Later(err, after)
 }
 
 // certificateNote says so if the client certificate in use has ended: the

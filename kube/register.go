@@ -31,7 +31,6 @@ var (
 	_ tenure.Lister        = (*Register)(nil)
 	_ tenure.StockElectors = (*Register)(nil)
 	_ tenure.Inspector     = (*Register)(nil)
-	_ tenure.RetryAfterer  = (*laterError)(nil)
 )
 
 // A Register is a register in a Lease. Its methods are safe for concurrent use

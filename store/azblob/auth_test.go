@@ -412,9 +412,11 @@ func TestIdentity(t *testing.T) {
 	trust(r)
 	v = mustWrite(t, r, "1", "")
 	v = mustWrite(t, r, "2", v)
-	tokens.mu.Lock()
-	tokens.token = azcore.AccessToken{}
-	tokens.mu.Unlock()
+	token, err := tokens.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens.Refused(token)
 	_, _, err = r.Read(t.Context())
 	mustSay(t, err, "does not accept this identity's token")
 	if got, rv := mustRead(t, r); got != "2" || rv != v {

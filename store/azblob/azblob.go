@@ -8,13 +8,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
+	"tenure.dev/internal/suffix"
 )
 
 var (
@@ -158,7 +158,7 @@ func (a *answer) state() (*state, error) {
 		return nil, err
 	}
 	v, err := a.version()
-	return &state{value: a.body, version: v, tooLarge: a.tooLarge, written: a.time("Last-Modified")}, err
+	return &state{value: a.body, version: v, tooLarge: a.tooLarge, written: rest.Time(a.header, "Last-Modified")}, err
 }
 
 // Write implements [tenure.Register]. It blocks for one request, a conditional
@@ -192,7 +192,7 @@ func (r *Register) write(ctx context.Context, value []byte, old tenure.Version) 
 	case a.status == http.StatusCreated:
 		v, err := a.version()
 		if err == nil {
-			r.remember(&state{value: bytes.Clone(value), version: v, tooLarge: len(value) > tenure.MaxRecordSize, written: a.time("Last-Modified")})
+			r.remember(&state{value: bytes.Clone(value), version: v, tooLarge: len(value) > tenure.MaxRecordSize, written: rest.Time(a.header, "Last-Modified")})
 		}
 		return v, err
 	case a.isConflict(old):
@@ -237,20 +237,18 @@ func (r *Register) Now(ctx context.Context) (time.Time, error) {
 	return a.date, nil
 }
 
-var suffixForm = regexp.MustCompile(`^[A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$`)
-
 // Sibling implements [tenure.Siblinger]. It does not block, and the sibling
-// shares this register's connections. If suffix is not allowed, every call on the
+// shares this register's connections. If the suffix is not allowed, every call on the
 // sibling says so.
-func (r *Register) Sibling(suffix string) tenure.Register {
-	s := &Register{store: r.store, blob: r.blob + suffix, refused: r.refused}
+func (r *Register) Sibling(beside string) tenure.Register {
+	s := &Register{store: r.store, blob: r.blob + beside, refused: r.refused}
 	if s.refused != nil {
 		return s
 	}
-	if suffix == "" || !suffixForm.MatchString(suffix) {
-		s.refused = fmt.Errorf("%q is no sibling's suffix: use letters, digits, '.', '-', '_' and single slashes", suffix)
+	if !suffix.Valid(beside) {
+		s.refused = suffix.Refuse(beside)
 	} else if err := checkBlobName(s.blob); err != nil {
-		s.refused = fmt.Errorf("the suffix %q makes no blob's name: %w", suffix, err)
+		s.refused = fmt.Errorf("the suffix %q makes no blob's name: %w", beside, err)
 	}
 	return s
 }
@@ -265,13 +263,5 @@ func (r *Register) List(ctx context.Context, prefix string) ([]string, error) {
 	if err != nil {
 		return nil, r.fail(ctx, "list siblings of", err)
 	}
-	var list []string
-	for _, name := range names {
-		suffix, ok := strings.CutPrefix(name, r.blob)
-		if ok && suffix != "" && strings.HasPrefix(suffix, prefix) && suffixForm.MatchString(suffix) {
-			list = append(list, suffix)
-		}
-	}
-	slices.Sort(list)
-	return list, nil
+	return suffix.Of(names, r.blob, prefix), nil
 }

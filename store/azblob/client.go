@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
 )
 
 const (
@@ -43,24 +43,7 @@ type store struct {
 }
 
 func newStore(p place, sign signer) *store {
-	t := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		TLSHandshakeTimeout: 5 * time.Second,
-		MaxIdleConnsPerHost: 4,
-		IdleConnTimeout:     30 * time.Second,
-		// The record is read as it was written.
-		DisableCompression: true,
-		// One connection per request under way: a dead one holds up no other, and
-		// nothing is sent twice behind our back.
-		Protocols: new(http.Protocols),
-	}
-	t.Protocols.SetHTTP1(true)
-	return &store{place: p, signer: sign, now: time.Now, http: &http.Client{
-		Transport: t,
-		// The service does not redirect. Whoever does is not the service.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	return &store{place: p, signer: sign, now: time.Now, http: rest.NewClient()}
 }
 
 // A request is one to the blob, to the container if blob is empty, or to the
@@ -111,7 +94,7 @@ func (s *store) do(ctx context.Context, q request) (*answer, error) {
 	}
 	defer resp.Body.Close()
 	a := &answer{status: resp.StatusCode, header: resp.Header, got: s.now(), method: q.method}
-	a.date = a.time("Date")
+	a.date = rest.Time(a.header, "Date")
 	if err := a.readBody(resp, q); err != nil {
 		s.http.CloseIdleConnections()
 		return nil, s.explainTransport(err)
@@ -142,7 +125,7 @@ func (s *store) newRequest(ctx context.Context, q request) (*http.Request, error
 	}
 	r, err := http.NewRequestWithContext(ctx, q.method, u.String(), body)
 	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", unwrapURL(err))
+		return nil, fmt.Errorf("make a request: %w", rest.WithoutURL(err))
 	}
 	maps.Copy(r.Header, q.header)
 	r.Header.Set("x-ms-version", apiVersion)
@@ -152,28 +135,17 @@ func (s *store) newRequest(ctx context.Context, q request) (*http.Request, error
 	return r, nil
 }
 
-// readBody reads the body, if it is no longer than the request's limit. What a
-// longer one holds is left with the connection.
-func (a *answer) readBody(resp *http.Response, q request) error {
+// readBody reads the body, if it is no longer than the request's limit.
+func (a *answer) readBody(resp *http.Response, q request) (err error) {
 	limit := q.limit
 	if a.status >= 300 || limit == 0 {
 		limit = maxMessage
 	}
-	if resp.ContentLength > limit && q.method != http.MethodHead {
-		a.tooLarge = true
-		return nil
-	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil {
-		return err
-	}
-	if a.tooLarge = int64(len(b)) > limit; !a.tooLarge {
-		a.body = b
-	}
-	if a.status >= 300 {
+	a.body, a.tooLarge, err = rest.Body(resp, limit)
+	if err == nil && a.status >= 300 {
 		a.readMessage()
 	}
-	return nil
+	return err
 }
 
 // readMessage finds the service's code for an error, which is in a header and,
@@ -190,15 +162,6 @@ func (a *answer) readMessage() {
 	if a.code = a.header.Get("x-ms-error-code"); a.code == "" {
 		a.code = m.Code
 	}
-}
-
-// time is a field that holds one, zero if it does not.
-func (a *answer) time(name string) time.Time {
-	t, err := http.ParseTime(a.header.Get(name))
-	if err != nil {
-		return time.Time{}
-	}
-	return t
 }
 
 // version is the ETag, as it came.

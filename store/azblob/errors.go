@@ -4,16 +4,14 @@
 package azblob
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"tenure.dev/internal/rest"
 )
 
 // errNotTheStore is wrapped by errors about answers that Blob Storage does not
@@ -53,23 +51,6 @@ func (e *Error) Error() string {
 	return strings.TrimSuffix(s+")", " ()")
 }
 
-// A busyError is an [Error] with which the service asks to be left alone.
-type busyError struct {
-	answer *Error
-	after  time.Duration
-}
-
-// Error implements error.
-func (e *busyError) Error() string {
-	return fmt.Sprintf("%v; it asks to be left alone for %v", e.answer, e.after)
-}
-
-// RetryAfter implements [tenure.RetryAfterer].
-func (e *busyError) RetryAfter() time.Duration { return e.after }
-
-// Unwrap returns the answer itself.
-func (e *busyError) Unwrap() error { return e.answer }
-
 // allowedSkew is how far a clock may be off before it is blamed for a refusal.
 // The service itself allows 15 minutes, issuers of tokens about 5.
 const allowedSkew = 4 * time.Minute
@@ -80,7 +61,7 @@ func (s *store) explain(a *answer) error {
 	e := &Error{StatusCode: a.status, Code: a.code, RequestID: a.header.Get("x-ms-request-id")}
 	e.Hint = s.hint(a)
 	if after := a.retryAfter(); after > 0 {
-		return &busyError{e, after}
+		return rest.Later(fmt.Errorf("%w; it asks to be left alone for %v", e, after), after)
 	}
 	return e
 }
@@ -206,14 +187,7 @@ func (a *answer) retryAfter() time.Duration {
 	if ms, err := strconv.Atoi(a.header.Get("x-ms-retry-after-ms")); err == nil && ms > 0 {
 		return time.Duration(ms) * time.Millisecond
 	}
-	raw := a.header.Get("Retry-After")
-	if sec, err := strconv.Atoi(raw); err == nil && sec > 0 {
-		return time.Duration(min(sec, 3600)) * time.Second
-	}
-	if t, err := http.ParseTime(raw); err == nil && !a.date.IsZero() && t.After(a.date) {
-		return t.Sub(a.date) // both by the store's clock
-	}
-	return 0
+	return rest.RetryAfter(a.header, a.date)
 }
 
 // checkOrigin tells the service's answers from those of whatever else may
@@ -232,40 +206,8 @@ func (a *answer) checkOrigin() error {
 	return nil
 }
 
-// unwrapURL takes the URL out of an error of net/http: it may hold a shared
-// access signature.
-func unwrapURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
-
 // explainTransport says what an error without an answer means.
 func (s *store) explainTransport(err error) error {
-	err = unwrapURL(err)
-	var (
-		host    x509.HostnameError
-		unknown x509.UnknownAuthorityError
-		invalid x509.CertificateInvalidError
-		record  tls.RecordHeaderError
-		dns     *net.DNSError
-	)
-	name := s.endpoint.Host
-	switch {
-	case errors.As(err, &host):
-		return fmt.Errorf("the certificate at %s is another host's: correct the endpoint, or look who answers there: %w", name, err)
-	case errors.As(err, &unknown):
-		return fmt.Errorf("the certificate at %s is signed by an authority that this machine does not know:"+
-			" if it is right (a private one, a proxy that inspects TLS), name it in SSL_CERT_FILE: %w", name, err)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("the certificate at %s is not valid at this time: it has expired, or this machine's clock is off: %w", name, err)
-	case errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch):
-		return fmt.Errorf("what answers at %s does not speak TLS: correct the endpoint's scheme or port: %w", name, err)
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Errorf("there is no host %s: the account %s does not exist, is in another cloud (set endpoint=), or DNS here does not know its private link: %w",
-			s.endpoint.Hostname(), s.account, err)
-	}
-	return fmt.Errorf("no answer from %s: %w", name, err)
+	return rest.ExplainTransport(err, s.endpoint, fmt.Sprintf(
+		"the account %s does not exist, is in another cloud (set endpoint=), or DNS here does not know its private link", s.account))
 }

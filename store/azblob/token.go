@@ -5,15 +5,15 @@ package azblob
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"tenure.dev/internal/rest"
 )
 
 const (
@@ -30,119 +30,45 @@ const (
 	tokenAgain = 10 * time.Second
 )
 
-// tokens signs requests with tokens of Microsoft Entra ID. Fetching one can take
-// longer than a request may (a command line is started, an endpoint probed), so
-// it goes on when the request that wanted it has ended, for tokenTimeout at
-// most, and serves the next one.
-type tokens struct {
-	cred azcore.TokenCredential
-	now  func() time.Time
+// tokens signs requests with tokens of Microsoft Entra ID.
+type tokens struct{ *rest.Tokens }
 
-	mu     sync.Mutex
-	token  azcore.AccessToken
-	fetch  *fetch
-	failed time.Time
+func newTokens(cred azcore.TokenCredential) tokens {
+	return tokens{rest.NewTokens(rest.TokenOptions{
+		Fetch: func() (rest.Token, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
+			defer cancel()
+			t, err := cred.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{tokenScope}})
+			early := t.RefreshOn
+			if early.IsZero() {
+				early = t.ExpiresOn.Add(-tokenEarly)
+			}
+			return rest.Token{Value: t.Token, Early: early, Expires: t.ExpiresOn}, err
+		},
+		Explain: func(err error) error {
+			return fmt.Errorf("no token for this identity: sign in (az login), or look at the workload or managed identity: %w", oneLine(err))
+		},
+		Reserve: tokenReserve, Again: tokenAgain, Now: time.Now,
+	})}
 }
 
-// A fetch is one that is under way; done is closed when it has ended.
-type fetch struct {
-	done  chan struct{}
-	token azcore.AccessToken
-	err   error
-}
-
-func newTokens(cred azcore.TokenCredential) *tokens {
-	return &tokens{cred: cred, now: time.Now}
-}
-
-func (t *tokens) sign(ctx context.Context, r *http.Request) error {
-	token, err := t.get(ctx)
+func (t tokens) sign(ctx context.Context, r *http.Request) error {
+	token, err := t.Get(ctx)
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", bearer+token)
 	return nil
 }
 
-// get returns a token that serves. It waits for one only if there is none.
-func (t *tokens) get(ctx context.Context) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	t.mu.Lock()
-	now := t.now()
-	serves := t.token.Token != "" && now.Before(t.token.ExpiresOn.Add(-tokenReserve))
-	early := t.token.RefreshOn
-	if early.IsZero() {
-		early = t.token.ExpiresOn.Add(-tokenEarly)
-	}
-	if t.fetch == nil && (!serves || now.After(early) && now.Sub(t.failed) > tokenAgain) {
-		t.fetch = &fetch{done: make(chan struct{})}
-		go t.run(t.fetch)
-	}
-	token, f := t.token.Token, t.fetch
-	t.mu.Unlock()
-	if serves {
-		return token, nil
-	}
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-		return "", fmt.Errorf("%w while the identity's token was being fetched: that goes on, and the next request may find it", ctx.Err())
-	}
-	if f.err != nil {
-		return "", fmt.Errorf("no token for this identity: sign in (az login), or look at the workload or managed identity: %w", oneLine(f.err))
-	}
-	return f.token.Token, nil
+const bearer = "Bearer "
+
+func (t tokens) refused(r *http.Request) {
+	t.Refused(strings.TrimPrefix(r.Header.Get("Authorization"), bearer))
 }
 
-func (t *tokens) run(f *fetch) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
-	defer cancel()
-	f.token, f.err = t.cred.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{tokenScope}})
-	if f.err == nil && f.token.Token == "" {
-		f.err = errors.New("the token is empty")
-	}
-	t.mu.Lock()
-	if f.err == nil {
-		t.token = f.token
-	} else {
-		t.failed = t.now()
-	}
-	t.fetch = nil
-	t.mu.Unlock()
-	close(f.done)
-}
-
-// refused drops the token that the store did not accept, if it is still in use:
-// the identity may have got another, or other rights.
-func (t *tokens) refused(r *http.Request) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.Header.Get("Authorization") == "Bearer "+t.token.Token {
-		t.token = azcore.AccessToken{}
-	}
-}
-
-func (*tokens) rights(time.Time) rights { return rights{kind: "token"} }
-
-// lineError is an error whose message is one line, for logs; what it wraps
-// stays reachable.
-type lineError struct {
-	line string
-	err  error
-}
-
-func (e *lineError) Error() string { return e.line }
-func (e *lineError) Unwrap() error { return e.err }
+func (tokens) rights(time.Time) rights { return rights{kind: "token"} }
 
 // oneLine shortens the messages of azidentity, which are pages with answers of
 // the issuer in them.
-func oneLine(err error) error {
-	const most = 600
-	line := strings.Join(strings.Fields(err.Error()), " ")
-	if len(line) > most {
-		line = strings.ToValidUTF8(line[:most], "") + "…"
-	}
-	return &lineError{line, err}
-}
+func oneLine(err error) error { return rest.Said(rest.OneLine(err.Error(), 600), err) }

@@ -31,7 +31,7 @@ func TestTokens(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			start := time.Now()
-			token, err := tokens.get(ctx)
+			token, err := tokens.Get(ctx)
 			return token, time.Since(start), err
 		}
 		want := func(token string, took time.Duration) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
 )
 
 // A place is where a lock is.
@@ -129,7 +130,5 @@ func (p *place) parseEndpoint(raw string) error {
 
 // isLoopback reports whether requests to the endpoint stay on this machine.
 func (p *place) isLoopback() bool {
-	host := p.endpoint.Hostname()
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return rest.IsLoopback(p.endpoint.Hostname())
 }

@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/internal/suffix"
 )
 
 var (
@@ -103,15 +103,13 @@ func newRegister(path, root string) *Register {
 // String returns the register's URL.
 func (r *Register) String() string { return "file://" + r.path }
 
-var suffixForm = regexp.MustCompile(`^[A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$`)
-
-func checkSuffix(suffix string) error {
-	elements := strings.Split(suffix, "/")
+func checkSuffix(s string) error {
+	elements := strings.Split(s, "/")
 	switch {
-	case suffix == "" || !suffixForm.MatchString(suffix) || slices.Contains(elements[1:], ".") || slices.Contains(elements[1:], ".."):
-		return fmt.Errorf("file: %q is no sibling's suffix: use letters, digits, '.', '-', '_' and single slashes", suffix)
-	case strings.HasSuffix(suffix, lockSuffix) || strings.HasSuffix(suffix, tempSuffix):
-		return fmt.Errorf("file: the suffix %q is the driver's own: choose another", suffix)
+	case !suffix.Valid(s) || slices.Contains(elements[1:], ".") || slices.Contains(elements[1:], ".."):
+		return fmt.Errorf("file: %w", suffix.Refuse(s))
+	case strings.HasSuffix(s, lockSuffix) || strings.HasSuffix(s, tempSuffix):
+		return fmt.Errorf("file: the suffix %q is the driver's own: choose another", s)
 	}
 	return nil
 }

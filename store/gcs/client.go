@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
 )
 
 const (
@@ -34,31 +34,15 @@ const (
 type store struct {
 	place
 	// tokens is nil for requests without credentials.
-	tokens *tokens
+	tokens *rest.Tokens
 	http   *http.Client
 	now    func() time.Time
 	// page, when set, is how many objects one page of a listing has.
 	page int
 }
 
-func newStore(p place, t *tokens) *store {
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		TLSHandshakeTimeout: 5 * time.Second,
-		MaxIdleConnsPerHost: 4,
-		IdleConnTimeout:     30 * time.Second,
-		// The record is read as it was written.
-		DisableCompression: true,
-		// One connection per request under way: a dead one holds up no other.
-		Protocols: new(http.Protocols),
-	}
-	transport.Protocols.SetHTTP1(true)
-	return &store{place: p, tokens: t, now: time.Now, http: &http.Client{
-		Transport: transport,
-		// The service does not redirect. Whoever does is not the service.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+func newStore(p place, t *rest.Tokens) *store {
+	return &store{place: p, tokens: t, now: time.Now, http: rest.NewClient()}
 }
 
 // escape leaves nothing to guess for whoever reads the path on the way.
@@ -108,7 +92,7 @@ func (s *store) do(ctx context.Context, q request) (*answer, error) {
 	}
 	token := ""
 	if s.tokens != nil {
-		if token, err = s.tokens.get(ctx); err != nil {
+		if token, err = s.tokens.Get(ctx); err != nil {
 			return nil, err
 		}
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -120,9 +104,7 @@ func (s *store) do(ctx context.Context, q request) (*answer, error) {
 	}
 	defer resp.Body.Close()
 	a := &answer{status: resp.StatusCode, header: resp.Header, got: s.now(), method: q.method}
-	if d, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		a.date = d
-	}
+	a.date = rest.Time(a.header, "Date")
 	if err := a.readBody(resp, q.limit); err != nil {
 		s.http.CloseIdleConnections()
 		return nil, s.explainTransport(err)
@@ -131,7 +113,7 @@ func (s *store) do(ctx context.Context, q request) (*answer, error) {
 		return nil, err
 	}
 	if a.status == http.StatusUnauthorized && s.tokens != nil {
-		s.tokens.refused(token)
+		s.tokens.Refused(token)
 	}
 	return a, nil
 }
@@ -143,7 +125,7 @@ func (s *store) newRequest(ctx context.Context, q request) (*http.Request, error
 	}
 	r, err := http.NewRequestWithContext(ctx, q.method, s.endpoint.String()+q.path+"?"+q.query.Encode(), body)
 	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", withoutURL(err))
+		return nil, fmt.Errorf("make a request: %w", rest.WithoutURL(err))
 	}
 	maps.Copy(r.Header, q.header)
 	r.Header.Set("Cache-Control", "no-store")
@@ -151,27 +133,16 @@ func (s *store) newRequest(ctx context.Context, q request) (*http.Request, error
 	return r, nil
 }
 
-// readBody reads the body, if it is no longer than limit. What a longer one
-// holds is left with the connection.
-func (a *answer) readBody(resp *http.Response, limit int64) error {
+// readBody reads the body, if it is no longer than limit.
+func (a *answer) readBody(resp *http.Response, limit int64) (err error) {
 	if a.status >= 300 || limit == 0 {
 		limit = maxMessage
 	}
-	if resp.ContentLength > limit {
-		a.tooLarge = true
-		return nil
-	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil {
-		return err
-	}
-	if a.tooLarge = int64(len(b)) > limit; !a.tooLarge {
-		a.body = b
-	}
-	if a.status >= 300 {
+	a.body, a.tooLarge, err = rest.Body(resp, limit)
+	if err == nil && a.status >= 300 {
 		a.readMessage()
 	}
-	return nil
+	return err
 }
 
 // readMessage finds the service's reason for an error. For requests about an

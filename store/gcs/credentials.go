@@ -10,11 +10,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+
+	"tenure.dev/internal/rest"
 )
 
 const (
@@ -52,30 +53,24 @@ func checkCredentialsFile() error {
 	return nil
 }
 
-// tokens keeps the token that requests are made with. Fetching one can take
-// longer than a request may (keys are exchanged, other clouds asked), so it goes
-// on when the request that wanted it has ended, for some tokenTimeout at most,
-// and serves the next one. Each fetch looks for the credentials anew, so that a
-// file that was replaced needs no restart.
-type tokens struct {
-	source func() (*oauth2.Token, error)
-	now    func() time.Time
-
-	mu     sync.Mutex
-	token  *oauth2.Token
-	fetch  *fetch
-	failed time.Time
-}
-
-// A fetch is one that is under way; done is closed when it has ended.
-type fetch struct {
-	done  chan struct{}
-	token *oauth2.Token
-	err   error
-}
-
-func newTokens(p place) *tokens {
-	return &tokens{source: func() (*oauth2.Token, error) { return fetchToken(p) }, now: time.Now}
+// newTokens returns a keeper of tokens. Each fetch looks for the credentials anew, so
+// that a file that was replaced needs no restart.
+func newTokens(p place, now func() time.Time) *rest.Tokens {
+	return rest.NewTokens(rest.TokenOptions{
+		Fetch: func() (rest.Token, error) {
+			t, err := fetchToken(p)
+			switch {
+			case err != nil:
+				return rest.Token{}, err
+			case t.Expiry.IsZero(): // it does not end
+				never := now().AddDate(100, 0, 0)
+				return rest.Token{Value: t.AccessToken, Early: never, Expires: never}, nil
+			}
+			return rest.Token{Value: t.AccessToken, Early: t.Expiry.Add(-tokenEarly), Expires: t.Expiry}, nil
+		},
+		Explain: func(err error) error { return explainToken(err, now()) },
+		Reserve: tokenReserve, Again: tokenAgain, Now: now,
+	})
 }
 
 // fetchToken goes through the usual chain. The client's timeout ends it.
@@ -102,73 +97,8 @@ func fetchToken(p place) (*oauth2.Token, error) {
 	return creds.TokenSource.Token()
 }
 
-// get returns a token that serves. It waits for one only if there is none, at
-// most until ctx ends.
-func (t *tokens) get(ctx context.Context) (string, error) {
-	t.mu.Lock()
-	now := t.now()
-	serves := t.token != nil && (t.token.Expiry.IsZero() || now.Before(t.token.Expiry.Add(-tokenReserve)))
-	due := !serves || !t.token.Expiry.IsZero() && now.After(t.token.Expiry.Add(-tokenEarly)) && now.Sub(t.failed) > tokenAgain
-	if due && t.fetch == nil {
-		t.fetch = &fetch{done: make(chan struct{})}
-		go t.run(t.fetch)
-	}
-	token, f := t.token, t.fetch
-	t.mu.Unlock()
-	if serves {
-		return token.AccessToken, nil
-	}
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-		return "", fmt.Errorf("%w while this identity's token was being fetched: that goes on, and the next request may find it", ctx.Err())
-	}
-	if f.err != nil {
-		return "", explainToken(f.err, t.now())
-	}
-	return f.token.AccessToken, nil
-}
-
-func (t *tokens) run(f *fetch) {
-	f.token, f.err = t.source()
-	if f.err == nil && f.token.AccessToken == "" {
-		f.err = errors.New("the token is empty")
-	}
-	t.mu.Lock()
-	if f.err == nil {
-		t.token = f.token
-	} else {
-		t.failed = t.now()
-	}
-	t.fetch = nil
-	t.mu.Unlock()
-	close(f.done)
-}
-
-// refused drops the token that the store did not accept, if it is still in use.
-func (t *tokens) refused(token string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.token != nil && t.token.AccessToken == token {
-		t.token = nil
-	}
-}
-
-// A tokenError says in one line why there is no token; what it wraps stays
-// reachable, but is not printed whole: it may be a page.
-type tokenError struct {
-	line string
-	err  error
-}
-
-// Error implements error.
-func (e *tokenError) Error() string { return e.line }
-
-// Unwrap returns the cause.
-func (e *tokenError) Unwrap() error { return e.err }
-
 func explainToken(err error, now time.Time) error {
-	said := oneLine(withoutURL(err).Error())
+	said := oneLine(rest.WithoutURL(err).Error())
 	hint := "look at the credentials: " + envCredentials + ", gcloud auth application-default login, or the identity of this machine"
 	var r *oauth2.RetrieveError
 	if errors.As(err, &r) && r.Response != nil {
@@ -186,5 +116,5 @@ func explainToken(err error, now time.Time) error {
 			}
 		}
 	}
-	return &tokenError{"no token for this identity: " + hint + " (" + said + ")", err}
+	return rest.Said("no token for this identity: "+hint+" ("+said+")", err)
 }

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,12 +234,10 @@ func TestTokenEarly(t *testing.T) {
 	i := newIssuer(t)
 	credentials(t, serviceAccount(i))
 	r := withTokens(t, nil)
+	var offset atomic.Int64
+	r.store.tokens = newTokens(r.store.place, func() time.Time { return time.Now().Add(time.Duration(offset.Load())) })
+	later := func(d time.Duration) { offset.Store(int64(d)) }
 	v := mustWrite(t, r, "1", "")
-	later := func(d time.Duration) {
-		r.store.tokens.mu.Lock()
-		r.store.tokens.now = func() time.Time { return time.Now().Add(d) }
-		r.store.tokens.mu.Unlock()
-	}
 	later(time.Hour - tokenEarly + time.Second)
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
@@ -247,28 +246,18 @@ func TestTokenEarly(t *testing.T) {
 	v = mustWrite(t, r, "2", v) // though the issuer is silent
 	i.set(func() { i.hold = nil })
 	release()
-	r.store.tokens.settle()
+	r.store.tokens.Settle()
 	if n := i.tokens(); n != 2 {
 		t.Errorf("%d tokens were fetched, want a second one early", n)
 	}
 	i.set(func() { i.answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) } })
 	later(2*time.Hour - tokenEarly + time.Minute)
 	v = mustWrite(t, r, "3", v)
-	r.store.tokens.settle()
+	r.store.tokens.Settle()
 	mustWrite(t, r, "4", v) // with the old one
 	later(3 * time.Hour)
 	_, _, err := r.Read(t.Context())
 	mustSay(t, err, "no token for this identity")
-}
-
-// settle waits for the fetch that is under way, if one is.
-func (t *tokens) settle() {
-	t.mu.Lock()
-	f := t.fetch
-	t.mu.Unlock()
-	if f != nil {
-		<-f.done
-	}
 }
 
 // TestTokenSlow: a call ends with its context while a token is being fetched,

@@ -4,16 +4,13 @@
 package gcs
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
+
+	"tenure.dev/internal/rest"
 )
 
 // errNotTheStore is wrapped by errors about answers that Cloud Storage does not
@@ -51,23 +48,6 @@ func (e *Error) Error() string {
 	return e.Hint + " (" + s + ")"
 }
 
-// A busyError is an [Error] with which the service asks to be left alone.
-type busyError struct {
-	answer *Error
-	after  time.Duration
-}
-
-// Error implements error.
-func (e *busyError) Error() string {
-	return fmt.Sprintf("%v; leave it alone for %v", e.answer, e.after)
-}
-
-// RetryAfter implements [tenure.RetryAfterer].
-func (e *busyError) RetryAfter() time.Duration { return e.after }
-
-// Unwrap returns the answer itself.
-func (e *busyError) Unwrap() error { return e.answer }
-
 // allowedSkew is how far a clock may be off before it is blamed for a refusal.
 // Issuers of tokens allow about 5 minutes.
 const allowedSkew = 4 * time.Minute
@@ -76,7 +56,7 @@ const allowedSkew = 4 * time.Minute
 func (s *store) explain(a *answer) error {
 	e := &Error{StatusCode: a.status, Reason: a.reason, Message: a.message, Hint: s.hint(a)}
 	if after := a.retryAfter(); after > 0 {
-		return &busyError{e, after}
+		return rest.Later(fmt.Errorf("%w; leave it alone for %v", e, after), after)
 	}
 	return e
 }
@@ -187,12 +167,8 @@ func (a *answer) retryAfter() time.Duration {
 	if a.status < 400 {
 		return 0
 	}
-	raw := a.header.Get("Retry-After")
-	if sec, err := strconv.Atoi(raw); err == nil && sec > 0 {
-		return time.Duration(min(sec, 3600)) * time.Second
-	}
-	if t, err := http.ParseTime(raw); err == nil && !a.date.IsZero() && t.After(a.date) {
-		return t.Sub(a.date) // both by the store's clock
+	if after := rest.RetryAfter(a.header, a.date); after > 0 {
+		return after
 	}
 	if a.status == http.StatusTooManyRequests {
 		return minWriteInterval
@@ -218,49 +194,10 @@ func (s *store) checkOrigin(a *answer) error {
 	return nil
 }
 
-// oneLine shortens what others wrote, which may be pages, for a log.
-func oneLine(s string) string {
-	const most = 300
-	line := strings.Join(strings.Fields(s), " ")
-	if len(line) > most {
-		line = strings.ToValidUTF8(line[:most], "") + "…"
-	}
-	return line
-}
-
-// withoutURL takes the URL out of an error of net/http: those that tokens are
-// fetched from may hold a secret.
-func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
+// oneLine shortens what others wrote for a log.
+func oneLine(s string) string { return rest.OneLine(s, 300) }
 
 // explainTransport says what an error without an answer means.
 func (s *store) explainTransport(err error) error {
-	err = withoutURL(err)
-	var (
-		host    x509.HostnameError
-		unknown x509.UnknownAuthorityError
-		invalid x509.CertificateInvalidError
-		record  tls.RecordHeaderError
-		dns     *net.DNSError
-	)
-	name := s.endpoint.Host
-	switch {
-	case errors.As(err, &host):
-		return fmt.Errorf("the certificate at %s is another host's: correct the endpoint, or look who answers there: %w", name, err)
-	case errors.As(err, &unknown):
-		return fmt.Errorf("the certificate at %s is signed by an authority that this machine does not know:"+
-			" if it is right (a private one, a proxy that inspects TLS), name it in SSL_CERT_FILE: %w", name, err)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("the certificate at %s is not valid at this time: it has expired, or this machine's clock is off: %w", name, err)
-	case errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch):
-		return fmt.Errorf("what answers at %s does not speak TLS: correct the endpoint's scheme or port: %w", name, err)
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Errorf("there is no host %s: correct the endpoint, or look at this machine's DNS: %w", s.endpoint.Hostname(), err)
-	}
-	return fmt.Errorf("no answer from %s: %w", name, err)
+	return rest.ExplainTransport(err, s.endpoint, "correct the endpoint, or look at this machine's DNS")
 }

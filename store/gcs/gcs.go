@@ -13,13 +13,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
+	"tenure.dev/internal/suffix"
 )
 
 var (
@@ -51,12 +51,12 @@ func openURL(_ context.Context, u *tenure.URL) (tenure.Register, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", tenure.ErrURL, err)
 	}
-	var t *tokens
+	var t *rest.Tokens
 	if !p.anonymous {
 		if err := checkCredentialsFile(); err != nil {
 			return nil, fmt.Errorf("gcs: %w", err)
 		}
-		t = newTokens(p)
+		t = newTokens(p, time.Now)
 	}
 	return &Register{store: newStore(p, t), object: p.object}, nil
 }
@@ -168,9 +168,7 @@ func (a *answer) state() (*state, error) {
 	if s.version, err = a.version(a.header.Get("X-Goog-Generation")); err != nil {
 		return nil, err
 	}
-	if t, err := http.ParseTime(a.header.Get("Last-Modified")); err == nil {
-		s.written = t
-	}
+	s.written = rest.Time(a.header, "Last-Modified")
 	// The service's ETag here changes with the generation. One that is a hash of
 	// the content, as emulators have, would hide A → B → A.
 	sum := md5.Sum(a.body)
@@ -252,20 +250,18 @@ func (r *Register) Now(ctx context.Context) (time.Time, error) {
 	return a.date, nil
 }
 
-var suffixForm = regexp.MustCompile(`^[A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$`)
-
 // Sibling implements [tenure.Siblinger]. It does not block, and the sibling
-// shares this register's connections. If suffix is not allowed, every call on the
+// shares this register's connections. If the suffix is not allowed, every call on the
 // sibling says so.
-func (r *Register) Sibling(suffix string) tenure.Register {
-	s := &Register{store: r.store, object: r.object + suffix, refused: r.refused}
+func (r *Register) Sibling(beside string) tenure.Register {
+	s := &Register{store: r.store, object: r.object + beside, refused: r.refused}
 	if s.refused != nil {
 		return s
 	}
-	if suffix == "" || !suffixForm.MatchString(suffix) {
-		s.refused = fmt.Errorf("%q is no sibling's suffix: use letters, digits, '.', '-', '_' and single slashes", suffix)
+	if !suffix.Valid(beside) {
+		s.refused = suffix.Refuse(beside)
 	} else if err := checkObjectName(s.object); err != nil {
-		s.refused = fmt.Errorf("the suffix %q makes no object's name: %w", suffix, err)
+		s.refused = fmt.Errorf("the suffix %q makes no object's name: %w", beside, err)
 	}
 	return s
 }
@@ -281,13 +277,5 @@ func (r *Register) List(ctx context.Context, prefix string) ([]string, error) {
 	if err != nil {
 		return nil, r.fail(ctx, op, err)
 	}
-	var list []string
-	for _, name := range names {
-		suffix, ok := strings.CutPrefix(name, r.object)
-		if ok && suffix != "" && strings.HasPrefix(suffix, prefix) && suffixForm.MatchString(suffix) {
-			list = append(list, suffix)
-		}
-	}
-	slices.Sort(list)
-	return list, nil
+	return suffix.Of(names, r.object, prefix), nil
 }

@@ -6,7 +6,6 @@ package gcs
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
 )
 
 // minWriteInterval is how often the service lets one object be written, if it
@@ -114,15 +114,10 @@ func (p *place) parseParams(params map[string]string) error {
 		return errors.New("the parameter \"endpoint\" has more than scheme and host: write it as in " + form)
 	}
 	p.endpoint, p.custom = &url.URL{Scheme: u.Scheme, Host: u.Host}, true
-	if u.Scheme == "http" && !p.anonymous && !isLoopback(u.Hostname()) {
+	if u.Scheme == "http" && !p.anonymous && !rest.IsLoopback(u.Hostname()) {
 		return fmt.Errorf("the parameter \"endpoint\": a token would go to %s in the clear: use https, or anonymous=true for an emulator", u.Host)
 	}
 	return nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // checkPeriod refuses a period that the service would soon answer with 429. One

@@ -9,11 +9,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
 )
 
 // A store is a bucket and a client for it, shared by a lock's siblings.
@@ -138,10 +137,7 @@ func (c *httpClient) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		// The connections beside one that has died are most likely dead too.
 		c.transport.CloseIdleConnections()
-		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the URL, which may be a signed one
-		}
-		return nil, err
+		return nil, rest.WithoutURL(err) // which may be a signed one
 	}
 	if err := inspectAnswer(req, resp); err != nil {
 		resp.Body.Close()

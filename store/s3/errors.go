@@ -22,6 +22,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"tenure.dev"
+	"tenure.dev/internal/rest"
 )
 
 var (
@@ -50,18 +51,6 @@ func (e *foreignError) Error() string {
 		e.status, e.what, from)
 }
 
-// A busyError is a failed request whose answer says when to come back.
-type busyError struct {
-	error
-	after time.Duration
-}
-
-// RetryAfter returns the time to wait; see [tenure.RetryAfterer].
-func (e *busyError) RetryAfter() time.Duration { return e.after }
-
-// Unwrap returns the error without the time.
-func (e *busyError) Unwrap() error { return e.error }
-
 // failed says what was done to what, why it failed and what to do next.
 func (r *Register) failed(ctx context.Context, doing string, err error) error {
 	if ended := ctx.Err(); ended != nil {
@@ -78,7 +67,7 @@ func (r *Register) failed(ctx context.Context, doing string, err error) error {
 	}
 	err = r.explain(doing, err, h)
 	if after := retryAfter(h); after > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
-		return &busyError{err, after}
+		return rest.Later(err, after)
 	}
 	return err
 }
