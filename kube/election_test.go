@@ -19,24 +19,12 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"tenure.dev"
+	"tenure.dev/storetest/elect"
 	"tenure.dev/test/fault"
 )
 
 // ttl is D of the elections here: R is 2.6 s, P 0.8 s, a request has 0.87 s.
 const ttl = 4 * time.Second
-
-// A candidate is an elector that runs, and what it has told.
-type candidate struct {
-	t      *testing.T
-	name   string
-	events chan stamped
-	stop   func()
-}
-
-type stamped struct {
-	tenure.Event
-	at time.Time
-}
 
 // initLock makes a lock that its first candidate need not wait for.
 func initLock(t *testing.T, r *Register) {
@@ -45,70 +33,9 @@ func initLock(t *testing.T, r *Register) {
 	must(t, err)
 }
 
-func contend(t *testing.T, name string, r *Register) *candidate {
+func contend(t *testing.T, name string, r *Register) *elect.Candidate {
 	t.Helper()
-	c := &candidate{t: t, name: name, events: make(chan stamped, 100_000)}
-	e, err := tenure.New(tenure.Options{
-		Register: r, Lock: "k8s", Identity: name, Host: name, LeaseDuration: ttl,
-		Observe: func(e tenure.Event) { c.events <- stamped{e, time.Now()} },
-	})
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- e.Run(ctx, func(ctx context.Context, _ *tenure.Term) error {
-			<-ctx.Done()
-			return nil
-		})
-		close(ended)
-	}()
-	c.stop = func() {
-		cancel()
-		<-ended
-	}
-	t.Cleanup(c.stop)
-	return c
-}
-
-// await returns the next event of a kind.
-func (c *candidate) await(kind tenure.EventKind, within time.Duration) stamped {
-	c.t.Helper()
-	late := time.NewTimer(within)
-	defer late.Stop()
-	var last error
-	for {
-		select {
-		case e := <-c.events:
-			if e.Kind == kind {
-				return e
-			}
-			if e.Err != nil {
-				last = e.Err
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: no event %q within %v; the last error: %v", c.name, kind, within, last)
-		}
-	}
-}
-
-// renewals waits for n renewals, in a term that goes on.
-func (c *candidate) renewals(n int) {
-	c.t.Helper()
-	late := time.NewTimer(time.Duration(n+3) * ttl)
-	defer late.Stop()
-	for n > 0 {
-		select {
-		case e := <-c.events:
-			switch e.Kind {
-			case tenure.EventRenewed:
-				n--
-			case tenure.EventStopping, tenure.EventEnded:
-				c.t.Fatalf("%s: the term of epoch %d ended: %v", c.name, e.Epoch, e.Err)
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: %d renewals are missing", c.name, n)
-		}
-	}
+	return elect.Contend(t, name, tenure.Options{Register: r, Lock: "k8s", LeaseDuration: ttl})
 }
 
 // A stock elector is client-go's, with 4/2.6/0.8.
@@ -172,9 +99,9 @@ func TestStockElectorContends(t *testing.T) {
 	direct := open(t, ns, "lock", server(t).Admin(0))
 	initLock(t, direct)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, 2*ttl).Epoch
+	first := a.Await(tenure.EventBegan, 2*ttl).Epoch
 	s := stock(t, ns, "stock", false)
-	a.renewals(2 * int(ttl/(ttl/5)))
+	a.Renewals(10, 13*ttl)
 	select {
 	case <-s.began:
 		t.Fatal("the stock elector leads while Tenure renews")
@@ -183,9 +110,9 @@ func TestStockElectorContends(t *testing.T) {
 	before := lease(t, ns, "lock")
 	proxy.BlackHole()
 	took := await(t, "the stock elector", s.began, 2*ttl)
-	ended := a.await(tenure.EventEnded, 2*ttl)
-	if !ended.at.Before(took) {
-		t.Errorf("Tenure's term ended %v after the stock elector began", ended.at.Sub(took))
+	ended := a.Await(tenure.EventEnded, 2*ttl)
+	if !ended.At.Before(took) {
+		t.Errorf("Tenure's term ended %v after the stock elector began", ended.At.Sub(took))
 	}
 	v, err := tenure.Look(t.Context(), direct)
 	must(t, err)
@@ -200,15 +127,15 @@ func TestStockElectorContends(t *testing.T) {
 	proxy.Pass()
 	s.kill()
 	last := *lease(t, ns, "lock").Spec.RenewTime
-	again := a.await(tenure.EventBegan, 4*ttl)
+	again := a.Await(tenure.EventBegan, 4*ttl)
 	// It first sees that renewal when its network is back, a timeout later at most.
-	if wait := again.at.Sub(last.Time); wait < 3*ttl/2 || wait > 3*ttl/2+ttl+time.Second {
+	if wait := again.At.Sub(last.Time); wait < 3*ttl/2 || wait > 3*ttl/2+ttl+time.Second {
 		t.Errorf("taken %v after the stock elector's last renewal; want 1.5 D and little more", wait)
 	}
 	if again.Epoch <= v.Epoch() {
 		t.Errorf("epoch %d after a stranger's of %d", again.Epoch, v.Epoch())
 	}
-	a.renewals(2)
+	a.Renewals(2, 5*ttl)
 	w, err := tenure.Look(t.Context(), direct)
 	must(t, err)
 	if w.Record.Lineage != v.Record.Lineage || w.Record.LeaseTransitions != v.Record.LeaseTransitions+1 {
@@ -225,19 +152,19 @@ func TestStockElectorAndReleases(t *testing.T) {
 	r := open(t, ns, "lock", server(t).Admin(0))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, 2*ttl).Epoch
-	a.stop()
+	first := a.Await(tenure.EventBegan, 2*ttl).Epoch
+	a.Stop()
 	s := stock(t, ns, "stock", true)
 	await(t, "the stock elector", s.began, ttl/2)
 	b := contend(t, "b", open(t, ns, "lock", server(t).Admin(0)))
-	b.await(tenure.EventDamaged, ttl)
+	b.Await(tenure.EventDamaged, ttl)
 	released := time.Now()
 	s.kill()
 	if l := lease(t, ns, "lock"); *l.Spec.HolderIdentity != "" {
 		t.Fatalf("the stock elector kept the holder: %+v", l.Spec)
 	}
-	began := b.await(tenure.EventBegan, 4*ttl)
-	if wait := began.at.Sub(released); wait < 3*ttl/2 || wait > 3*ttl/2+ttl/5+time.Second || began.Epoch < first+2 {
+	began := b.Await(tenure.EventBegan, 4*ttl)
+	if wait := began.At.Sub(released); wait < 3*ttl/2 || wait > 3*ttl/2+ttl/5+time.Second || began.Epoch < first+2 {
 		t.Errorf("taken after %v at epoch %d, first was %d; want 1.5 D and more than one above", wait, began.Epoch, first)
 	}
 }
@@ -248,7 +175,7 @@ func TestLostAnswersInAnElection(t *testing.T) {
 	p := throughProxy(t, "ttl=4s")
 	initLock(t, p.Register)
 	a := contend(t, "a", p.Register)
-	a.await(tenure.EventBegan, 2*ttl)
+	a.Await(tenure.EventBegan, 2*ttl)
 	var n atomic.Int64
 	p.proxy.SetRule(func(r *http.Request) fault.Action {
 		if isPut(r) && n.Add(1)%3 == 0 {
@@ -256,7 +183,7 @@ func TestLostAnswersInAnElection(t *testing.T) {
 		}
 		return fault.Pass
 	})
-	a.renewals(9)
+	a.Renewals(9, 12*ttl)
 }
 
 // The credentials are revoked and replaced under a leader: it leads on.
@@ -265,8 +192,8 @@ func TestRevokedUnderALeader(t *testing.T) {
 	p := throughProxy(t, "ttl=4s")
 	initLock(t, p.Register)
 	a := contend(t, "a", p.Register)
-	a.await(tenure.EventBegan, 2*ttl)
-	a.renewals(1)
+	a.Await(tenure.EventBegan, 2*ttl)
+	a.Renewals(1, 4*ttl)
 	old := "Bearer " + p.token
 	writeKubeconfig(t, p.file, p.proxy.Addr(), p.authority.PEM, userInfo(token(t, p.namespace, "candidate")))
 	var refused atomic.Int64
@@ -278,7 +205,7 @@ func TestRevokedUnderALeader(t *testing.T) {
 		return fault.Instead(fault.Answer{Status: 401, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`})
 	})
-	a.renewals(4)
+	a.Renewals(4, 7*ttl)
 	p.proxy.SetRule(nil)
 	if refused.Load() == 0 {
 		t.Error("nothing was refused")
@@ -292,51 +219,51 @@ func TestEditsByHand(t *testing.T) {
 	r := open(t, ns, "lock", server(t).Admin(0))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, 2*ttl).Epoch
+	first := a.Await(tenure.EventBegan, 2*ttl).Epoch
 	patch(t, ns, "lock", map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{"team": "x"}, "annotations": map[string]any{"example.org/note": "y"}, "finalizers": []string{"example.org/keep"},
 	}})
-	a.renewals(3)
+	a.Renewals(3, 6*ttl)
 	l := lease(t, ns, "lock")
 	if l.Labels["team"] != "x" || l.Annotations["example.org/note"] != "y" || len(l.Finalizers) != 1 {
 		t.Errorf("what others had put there is gone: %+v", l.ObjectMeta)
 	}
 	patch(t, ns, "lock", map[string]any{"metadata": map[string]any{"finalizers": nil}})
-	a.renewals(1)
+	a.Renewals(1, 4*ttl)
 
 	// An order, given by kubectl annotate.
 	b := contend(t, "b", open(t, ns, "lock", server(t).Admin(0)))
-	b.await(tenure.EventFollowing, ttl)
+	b.Await(tenure.EventFollowing, ttl)
 	patch(t, ns, "lock", map[string]any{"metadata": map[string]any{"annotations": map[string]any{prefix + "preferredHolder": "b"}}})
-	second := b.await(tenure.EventBegan, ttl).Epoch
+	second := b.Await(tenure.EventBegan, ttl).Epoch
 	if second <= first {
 		t.Errorf("epoch %d after %d", second, first)
 	}
 	// The holder, changed by kubectl edit: that is a loss, waited out by all.
 	patch(t, ns, "lock", map[string]any{"spec": map[string]any{"holderIdentity": "me"}})
 	edited := time.Now()
-	lost := b.await(tenure.EventEnded, ttl)
+	lost := b.Await(tenure.EventEnded, ttl)
 	var why *tenure.LostError
 	if !errors.As(lost.Err, &why) || why.Holder != "me" {
 		t.Errorf("the term ended for %v", lost.Err)
 	}
-	var third stamped
+	var third elect.Told
 	select {
 	case third = <-began(a):
 	case third = <-began(b):
 	case <-time.After(3 * ttl):
 		t.Fatal("nobody leads again")
 	}
-	if wait := third.at.Sub(edited); wait < 3*ttl/2 || third.Epoch <= second+1 {
+	if wait := third.At.Sub(edited); wait < 3*ttl/2 || third.Epoch <= second+1 {
 		t.Errorf("taken after %v at epoch %d, the edited one was %d", wait, third.Epoch, second+1)
 	}
 }
 
 // began passes on the next beginning of a term.
-func began(c *candidate) <-chan stamped {
-	out := make(chan stamped, 1)
+func began(c *elect.Candidate) <-chan elect.Told {
+	out := make(chan elect.Told, 1)
 	go func() {
-		for e := range c.events {
+		for e := range c.Events {
 			if e.Kind == tenure.EventBegan {
 				out <- e
 				return
@@ -353,11 +280,11 @@ func TestDeletedUnderALeader(t *testing.T) {
 	r := open(t, ns, "lock", server(t).Admin(0))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, 2*ttl).Epoch
-	a.renewals(1)
+	first := a.Await(tenure.EventBegan, 2*ttl).Epoch
+	a.Renewals(1, 4*ttl)
 	must(t, server(t).AdminClient(0).Delete(t.Context(), leases(ns, "lock"), nil))
-	a.await(tenure.EventEnded, ttl)
-	again := a.await(tenure.EventBegan, 4*ttl)
+	a.Await(tenure.EventEnded, ttl)
+	again := a.Await(tenure.EventBegan, 4*ttl)
 	if again.Epoch <= first {
 		t.Errorf("epoch %d after %d", again.Epoch, first)
 	}
@@ -370,13 +297,13 @@ func TestHandoverIsSeenByTheWatch(t *testing.T) {
 	r := open(t, ns, "lock", server(t).Admin(0))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	a.await(tenure.EventBegan, 2*ttl)
+	a.Await(tenure.EventBegan, 2*ttl)
 	b := contend(t, "b", open(t, ns, "lock", server(t).Admin(0)))
-	b.await(tenure.EventFollowing, 2*ttl)
-	a.renewals(3)
-	a.stop()
-	released := a.await(tenure.EventReleased, ttl)
-	if took := b.await(tenure.EventBegan, ttl).at.Sub(released.at); took > 500*time.Millisecond {
+	b.Await(tenure.EventFollowing, 2*ttl)
+	a.Renewals(3, 6*ttl)
+	a.Stop()
+	released := a.Await(tenure.EventReleased, ttl)
+	if took := b.Await(tenure.EventBegan, ttl).At.Sub(released.At); took > 500*time.Millisecond {
 		t.Errorf("taken %v after the release; a poll comes each %v", took, ttl/5)
 	}
 }

@@ -37,9 +37,9 @@ func TestRequests(t *testing.T) {
 	standbyReg := openAt(t, strings.Replace(azurite.Endpoint, azurite.Host, standbyProxy.Addr(), 1), direct.store.container, direct.blob)
 	initLock(t, direct)
 	leader := run(t, "leader", leaderReg)
-	leader.await(began)
+	leader.Await(began, patience)
 	standby := run(t, "standby", standbyReg)
-	standby.await(following)
+	standby.Await(following, patience)
 
 	const renewals = 6
 	leaderProxy.Forget()

@@ -4,34 +4,20 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/storetest/elect"
 	"tenure.dev/test/fault"
 	"tenure.dev/test/testbed"
 )
 
 // ttl is D of the elections here: R is 2.6 s, P 0.8 s, a request has 0.87 s.
 const ttl = 4 * time.Second
-
-// A candidate is an elector that runs, and what it has told.
-type candidate struct {
-	t      *testing.T
-	name   string
-	events chan stamped
-	stop   func()
-}
-
-type stamped struct {
-	tenure.Event
-	at time.Time
-}
 
 // initLock makes a lock that its first candidate need not wait for.
 func initLock(t *testing.T, r *Register) {
@@ -41,86 +27,9 @@ func initLock(t *testing.T, r *Register) {
 	}
 }
 
-func contend(t *testing.T, name string, r *Register) *candidate {
+func contend(t *testing.T, name string, r *Register) *elect.Candidate {
 	t.Helper()
-	c := &candidate{t: t, name: name, events: make(chan stamped, 100_000)}
-	e, err := tenure.New(tenure.Options{
-		Register: r, Lock: r.String(), Identity: name, Host: name, LeaseDuration: ttl,
-		Observe: func(e tenure.Event) { c.events <- stamped{e, time.Now()} },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- e.Run(ctx, func(ctx context.Context, _ *tenure.Term) error {
-			<-ctx.Done()
-			return nil
-		})
-	}()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		<-ended
-	})
-	t.Cleanup(c.stop)
-	return c
-}
-
-// await returns the next event of a kind.
-func (c *candidate) await(kind tenure.EventKind, within time.Duration) stamped {
-	c.t.Helper()
-	late := time.NewTimer(within)
-	defer late.Stop()
-	var last error
-	for {
-		select {
-		case e := <-c.events:
-			if e.Kind == kind {
-				return e
-			}
-			if e.Err != nil {
-				last = e.Err
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: no %s within %v; the last error: %v", c.name, kind, within, last)
-		}
-	}
-}
-
-// renewals waits for n renewals of one term, which must not end meanwhile. It
-// returns how many requests failed.
-func (c *candidate) renewals(n int) (failed int) {
-	c.t.Helper()
-	late := time.NewTimer(4 * ttl)
-	defer late.Stop()
-	for n > 0 {
-		select {
-		case e := <-c.events:
-			switch e.Kind {
-			case tenure.EventRenewed:
-				n--
-			case tenure.EventFailed:
-				failed++
-			case tenure.EventStopping, tenure.EventEnded:
-				c.t.Fatalf("%s: the term did not survive: %v", c.name, e.Err)
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: no renewals any more", c.name)
-		}
-	}
-	return failed
-}
-
-// drain forgets what was told so far.
-func (c *candidate) drain() {
-	for {
-		select {
-		case <-c.events:
-		default:
-			return
-		}
-	}
+	return elect.Contend(t, name, tenure.Options{Register: r, Lock: r.String(), LeaseDuration: ttl})
 }
 
 // A term survives the death and the freezing of any one member: the one that
@@ -131,7 +40,7 @@ func TestTermSurvivesMember(t *testing.T) {
 	r := mustOpen(t, "/lock", plain(e.Endpoints()...))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	began := a.await(tenure.EventBegan, ttl)
+	began := a.Await(tenure.EventBegan, ttl)
 	leading := func() int {
 		i, err := e.Leader()
 		if err != nil {
@@ -142,7 +51,7 @@ func TestTermSurvivesMember(t *testing.T) {
 	for _, which := range []func() int{leading, func() int { return int(r.store.current.Load()) }} {
 		m := e.Member(which())
 		m.Kill()
-		a.renewals(3)
+		a.Renewals(3, 4*ttl)
 		if err := errors.Join(m.Restart(), e.Ready()); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +59,7 @@ func TestTermSurvivesMember(t *testing.T) {
 		if err := m.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		a.renewals(3)
+		a.Renewals(3, 4*ttl)
 		if err := errors.Join(m.Resume(), e.Ready()); err != nil {
 			t.Fatal(err)
 		}
@@ -169,14 +78,14 @@ func TestMajorityLost(t *testing.T) {
 	r := mustOpen(t, "/lock", plain(e.Endpoints()...))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, ttl)
-	a.renewals(1)
-	a.drain()
+	first := a.Await(tenure.EventBegan, ttl)
+	a.Renewals(1, 4*ttl)
+	a.Drain()
 	cut := time.Now()
 	e.Member(0).Kill()
 	e.Member(1).Kill()
-	stopping := a.await(tenure.EventStopping, 2*ttl)
-	if took := stopping.at.Sub(cut); !errors.Is(stopping.Err, tenure.ErrRenewDeadline) || took > 3*time.Second {
+	stopping := a.Await(tenure.EventStopping, 2*ttl)
+	if took := stopping.At.Sub(cut); !errors.Is(stopping.Err, tenure.ErrRenewDeadline) || took > 3*time.Second {
 		t.Errorf("stopped %v after the loss: %v; want at the renew deadline, 2.6 s", took, stopping.Err)
 	}
 	_, _, err := r.Read(short(t))
@@ -184,7 +93,7 @@ func TestMajorityLost(t *testing.T) {
 	if err := errors.Join(e.Member(0).Restart(), e.Member(1).Restart()); err != nil {
 		t.Fatal(err)
 	}
-	if again := a.await(tenure.EventBegan, 5*ttl); again.Epoch <= first.Epoch {
+	if again := a.Await(tenure.EventBegan, 5*ttl); again.Epoch <= first.Epoch {
 		t.Errorf("leads at epoch %d after %d", again.Epoch, first.Epoch)
 	}
 }
@@ -202,21 +111,21 @@ func TestPartition(t *testing.T) {
 	key := newKey(t.Name())
 	initLock(t, mustOpen(t, key, plain(endpoints...)))
 	a := contend(t, "a", mustOpen(t, key, plain(endpoints...)))
-	first := a.await(tenure.EventBegan, ttl)
+	first := a.Await(tenure.EventBegan, ttl)
 	b := contend(t, "b", mustOpen(t, key, plain(shared.Endpoints()...)))
-	b.await(tenure.EventFollowing, ttl)
-	a.renewals(1)
-	a.drain()
+	b.Await(tenure.EventFollowing, ttl)
+	a.Renewals(1, 4*ttl)
+	a.Drain()
 	cut := time.Now()
 	for _, p := range proxies {
 		p.Hold(fault.BothWays)
 	}
-	ended := a.await(tenure.EventStopping, 2*ttl)
-	began := b.await(tenure.EventBegan, 2*ttl)
-	if !ended.at.Before(began.at) {
-		t.Errorf("a stopped at %v, b began at %v", ended.at, began.at)
+	ended := a.Await(tenure.EventStopping, 2*ttl)
+	began := b.Await(tenure.EventBegan, 2*ttl)
+	if !ended.At.Before(began.At) {
+		t.Errorf("a stopped at %v, b began at %v", ended.At, began.At)
 	}
-	if took := began.at.Sub(cut); took > ttl+800*time.Millisecond+time.Second {
+	if took := began.At.Sub(cut); took > ttl+800*time.Millisecond+time.Second {
 		t.Errorf("b leads %v after the cut; want at most D + P + 1 s", took)
 	}
 	if began.Epoch <= first.Epoch {
@@ -225,10 +134,10 @@ func TestPartition(t *testing.T) {
 	for _, p := range proxies {
 		p.Pass()
 	}
-	if f := a.await(tenure.EventFollowing, 2*ttl); f.Holder != "b" || f.Epoch != began.Epoch {
+	if f := a.Await(tenure.EventFollowing, 2*ttl); f.Holder != "b" || f.Epoch != began.Epoch {
 		t.Errorf("a follows %+v; want b at epoch %d", f.Event, began.Epoch)
 	}
-	b.renewals(2)
+	b.Renewals(2, 4*ttl)
 }
 
 // A leader whose renewals happen without an answer stays leader: it finds its
@@ -239,20 +148,20 @@ func TestTermSurvivesLostAnswers(t *testing.T) {
 	r := mustOpen(t, newKey(t.Name()), plain(p.Addr()))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	began := a.await(tenure.EventBegan, ttl)
+	began := a.Await(tenure.EventBegan, ttl)
 	for i := range 4 {
-		a.renewals(1)
+		a.Renewals(1, 4*ttl)
 		if i%2 == 0 {
 			p.DropAnswers()
 		} else {
 			p.CutAfter(0)
 		}
-		failed := a.await(tenure.EventFailed, ttl)
+		failed := a.Await(tenure.EventFailed, ttl)
 		p.Pass()
 		if i%2 == 0 { // a cut may also hit a connection that is being made
 			mustTell(t, "a lost answer", failed.Err, "may or may not have happened")
 		}
-		a.renewals(1)
+		a.Renewals(1, 4*ttl)
 	}
 	view, err := tenure.Look(short(t), r)
 	if err != nil || view.Epoch() != began.Epoch {
@@ -266,13 +175,13 @@ func TestRecordDeleted(t *testing.T) {
 	r := mustOpen(t, newKey(t.Name()), plain(shared.Endpoints()...))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, ttl)
-	a.renewals(1)
+	first := a.Await(tenure.EventBegan, ttl)
+	a.Renewals(1, 4*ttl)
 	if err := shared.Delete(r.key); err != nil {
 		t.Fatal(err)
 	}
-	a.await(tenure.EventStopping, ttl)
-	if again := a.await(tenure.EventBegan, 4*ttl); again.Epoch <= first.Epoch {
+	a.Await(tenure.EventStopping, ttl)
+	if again := a.Await(tenure.EventBegan, 4*ttl); again.Epoch <= first.Epoch {
 		t.Errorf("epoch %d after %d", again.Epoch, first.Epoch)
 	}
 }
@@ -284,13 +193,13 @@ func TestHandover(t *testing.T) {
 	r := mustOpen(t, key, plain(shared.Endpoints()...))
 	initLock(t, r)
 	a := contend(t, "a", mustOpen(t, key, plain(shared.Endpoints()...)))
-	a.await(tenure.EventBegan, ttl)
+	a.Await(tenure.EventBegan, ttl)
 	b := contend(t, "b", mustOpen(t, key, plain(shared.Endpoints()...)))
-	b.await(tenure.EventFollowing, ttl)
-	a.stop()
-	released := a.await(tenure.EventReleased, ttl)
-	began := b.await(tenure.EventBegan, ttl)
-	if took := began.at.Sub(released.at); took > time.Second {
+	b.Await(tenure.EventFollowing, ttl)
+	a.Stop()
+	released := a.Await(tenure.EventReleased, ttl)
+	began := b.Await(tenure.EventBegan, ttl)
+	if took := began.At.Sub(released.At); took > time.Second {
 		t.Errorf("b leads %v after the release; want less than 1 s", took)
 	}
 }
@@ -302,14 +211,14 @@ func TestNoSpaceUnderLeader(t *testing.T) {
 	r := mustOpen(t, "/lock", plain(e.Endpoints()...))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, ttl)
+	first := a.Await(tenure.EventBegan, ttl)
 	setAlarm(t, e, "ACTIVATE")
-	mustTell(t, "renewal", a.await(tenure.EventFailed, ttl).Err, "database space exceeded")
-	if s := a.await(tenure.EventStopping, 2*ttl); !errors.Is(s.Err, tenure.ErrRenewDeadline) {
+	mustTell(t, "renewal", a.Await(tenure.EventFailed, ttl).Err, "database space exceeded")
+	if s := a.Await(tenure.EventStopping, 2*ttl); !errors.Is(s.Err, tenure.ErrRenewDeadline) {
 		t.Errorf("stopped by %v; want the renew deadline", s.Err)
 	}
 	setAlarm(t, e, "DEACTIVATE")
-	if again := a.await(tenure.EventBegan, 4*ttl); again.Epoch <= first.Epoch {
+	if again := a.Await(tenure.EventBegan, 4*ttl); again.Epoch <= first.Epoch {
 		t.Errorf("epoch %d after %d", again.Epoch, first.Epoch)
 	}
 }
@@ -335,26 +244,26 @@ func TestPasswordChanged(t *testing.T) {
 	r := mustOpen(t, "/lock", opt)
 	initLock(t, r)
 	a := contend(t, "a", r)
-	first := a.await(tenure.EventBegan, ttl)
+	first := a.Await(tenure.EventBegan, ttl)
 	change := func(password string) {
 		t.Helper()
 		if err := e.Call("/v3/auth/user/changepw", map[string]any{"name": "tenure", "password": password}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.renewals(1)
+	a.Renewals(1, 4*ttl)
 	set("two")
 	change("two") // ends every token
-	if failed := a.renewals(2); failed > 0 {
+	if failed := len(a.Renewals(2, 4*ttl)); failed > 0 {
 		t.Errorf("%d renewals failed though the new password was at hand", failed)
 	}
 	change("three")
-	mustTell(t, "renewal", a.await(tenure.EventFailed, ttl).Err, "invalid user ID or password", "check the user tenure", file)
-	if s := a.await(tenure.EventStopping, 2*ttl); !errors.Is(s.Err, tenure.ErrRenewDeadline) {
+	mustTell(t, "renewal", a.Await(tenure.EventFailed, ttl).Err, "invalid user ID or password", "check the user tenure", file)
+	if s := a.Await(tenure.EventStopping, 2*ttl); !errors.Is(s.Err, tenure.ErrRenewDeadline) {
 		t.Errorf("stopped by %v; want the renew deadline", s.Err)
 	}
 	set("three")
-	if again := a.await(tenure.EventBegan, 4*ttl); again.Epoch <= first.Epoch {
+	if again := a.Await(tenure.EventBegan, 4*ttl); again.Epoch <= first.Epoch {
 		t.Errorf("epoch %d after %d", again.Epoch, first.Epoch)
 	}
 }

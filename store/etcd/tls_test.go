@@ -161,16 +161,16 @@ func TestCertificateRotatedUnderLeader(t *testing.T) {
 	r := mustOpen(t, "/lock", p.options(proxy.Addr()))
 	initLock(t, r)
 	a := contend(t, "a", r)
-	a.await(tenure.EventBegan, ttl)
+	a.Await(tenure.EventBegan, ttl)
 	p.issue("client", time.Now().Add(-time.Minute), "client")
-	if failed := a.renewals(2); failed > 0 {
+	if failed := len(a.Renewals(2, 4*ttl)); failed > 0 {
 		t.Errorf("%d renewals failed on a connection that was there", failed)
 	}
 	proxy.Reset()
 	proxy.Pass()
-	mustTell(t, "renewal", a.await(tenure.EventFailed, ttl).Err, "client.pem")
+	mustTell(t, "renewal", a.Await(tenure.EventFailed, ttl).Err, "client.pem")
 	p.issue("client", time.Now().Add(time.Hour), "client")
-	a.renewals(2)
+	a.Renewals(2, 4*ttl)
 }
 
 // What is no etcd is told from one that is down.

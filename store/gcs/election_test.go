@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/storetest/elect"
 	"tenure.dev/test/fault"
 )
 
@@ -23,9 +24,9 @@ func TestElection(t *testing.T) {
 	r, direct, p := proxied(t, nil)
 	initLock(t, direct)
 	a := run(t, "a", r)
-	first := a.await(began)
+	first := a.Await(began, patience)
 	b := run(t, "b", open(t, server.LockURL(direct.store.bucket, direct.object)))
-	b.await(following)
+	b.Await(following, patience)
 
 	for _, tt := range []struct {
 		name   string
@@ -40,26 +41,26 @@ func TestElection(t *testing.T) {
 		{"credentials refused", fault.Instead(says(401, "authError", "Invalid Credentials"))},
 	} {
 		p.SetRule(fault.Times(1, isRenewal(direct.object), tt.action))
-		failures := a.count(tenure.EventFailed)
-		for a.count(tenure.EventFailed) == failures {
-			a.await(tenure.EventFailed)
+		failures := a.Count(tenure.EventFailed)
+		for a.Count(tenure.EventFailed) == failures {
+			a.Await(tenure.EventFailed, patience)
 		}
-		if e := a.await(renewed); e.Epoch != first.Epoch {
+		if e := a.Await(renewed, patience); e.Epoch != first.Epoch {
 			t.Errorf("%s: renewed at epoch %d, want %d", tt.name, e.Epoch, first.Epoch)
 		}
 	}
-	if n := a.count(ended) + b.count(began); n != 0 {
+	if n := a.Count(ended) + b.Count(began); n != 0 {
 		t.Fatalf("the term ended, or another began, %d times", n)
 	}
 
 	// Somebody deletes the record: the term is over, and the next one's epoch is
 	// higher.
 	remove(t, direct)
-	if e := a.await(ended); e.Epoch != first.Epoch {
+	if e := a.Await(ended, patience); e.Epoch != first.Epoch {
 		t.Errorf("epoch %d ended, want %d", e.Epoch, first.Epoch)
 	}
-	a.stop()
-	if e := b.await(began); e.Epoch <= first.Epoch {
+	a.Stop()
+	if e := b.Await(began, patience); e.Epoch <= first.Epoch {
 		t.Errorf("after the record was deleted the epoch is %d, was %d", e.Epoch, first.Epoch)
 	}
 }
@@ -72,11 +73,11 @@ func TestRetained(t *testing.T) {
 	r, direct, p := proxied(t, nil)
 	initLock(t, direct)
 	a := run(t, "a", r)
-	first := a.await(began)
+	first := a.Await(began, patience)
 	p.Forget()
 	p.SetRule(fault.Always(fault.IsWrite, fault.Instead(retained)))
-	mustSay(t, a.await(tenure.EventFailed).Err, "retention policy", "use a bucket without")
-	e := a.await(ended)
+	mustSay(t, a.Await(tenure.EventFailed, patience).Err, "retention policy", "use a bucket without")
+	e := a.Await(ended, patience)
 	if e.Epoch != first.Epoch || !errors.Is(e.Err, tenure.ErrRenewDeadline) {
 		t.Errorf("epoch %d ended with %v", e.Epoch, e.Err)
 	}
@@ -84,7 +85,7 @@ func TestRetained(t *testing.T) {
 		t.Errorf("%d requests until the deadline, want at most a write and a read per period", n)
 	}
 	p.SetRule(nil)
-	if e := a.await(began); e.Epoch <= first.Epoch {
+	if e := a.Await(began, patience); e.Epoch <= first.Epoch {
 		t.Errorf("epoch %d after %d", e.Epoch, first.Epoch)
 	}
 }
@@ -98,14 +99,14 @@ func TestLimitedStore(t *testing.T) {
 	direct := open(t, url(testObject))
 	initLock(t, direct)
 	start := time.Now()
-	all := make([]*candidate, 10)
+	all := make([]*elect.Candidate, 10)
 	for i := range all {
 		all[i] = run(t, fmt.Sprint("c", i), open(t, url(testObject)))
 	}
 	t.Cleanup(func() { // side by side, not one after the other
 		var wg sync.WaitGroup
 		for _, c := range all {
-			wg.Go(c.stop)
+			wg.Go(c.Stop)
 		}
 		wg.Wait()
 	})
@@ -124,8 +125,8 @@ func TestLimitedStore(t *testing.T) {
 	}
 	terms, over := 0, 0
 	for _, c := range all {
-		terms += c.count(began)
-		over += c.count(ended)
+		terms += c.Count(began)
+		over += c.Count(ended)
 	}
 	if terms != 1 || over != 0 {
 		t.Errorf("%d terms began and %d ended, want one that goes on", terms, over)
@@ -158,12 +159,12 @@ func TestEpochsGrow(t *testing.T) {
 		func() {}, func() { put(t, direct, nil) }, func() { put(t, direct, []byte(`{"holderIdentity":`)) },
 	} {
 		c := run(t, fmt.Sprint("c", i), open(t, server.LockURL(direct.store.bucket, direct.object)))
-		e := c.await(began)
+		e := c.Await(began, patience)
 		if e.Epoch <= highest {
 			t.Errorf("term %d has epoch %d, the highest was %d", i, e.Epoch, highest)
 		}
 		highest = e.Epoch
-		c.stop()
+		c.Stop()
 		damage()
 	}
 }

@@ -4,16 +4,14 @@
 package gcs
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/storetest/elect"
 	"tenure.dev/test/fault"
 )
 
@@ -31,17 +29,8 @@ const (
 	following = tenure.EventFollowing
 )
 
-// A candidate is an elector under test.
-type candidate struct {
-	t    testing.TB
-	name string
-	stop func()
-
-	mu      sync.Mutex
-	events  []tenure.Event
-	seen    int
-	changed chan struct{}
-}
+// patience is how long an event is awaited.
+const patience = 40 * time.Second
 
 func initLock(t testing.TB, r *Register) {
 	t.Helper()
@@ -51,77 +40,9 @@ func initLock(t testing.TB, r *Register) {
 }
 
 // run starts an elector on r, which the test ends.
-func run(t testing.TB, name string, r *Register) *candidate {
+func run(t testing.TB, name string, r *Register) *elect.Candidate {
 	t.Helper()
-	c := &candidate{t: t, name: name, changed: make(chan struct{})}
-	e, err := tenure.New(tenure.Options{
-		Register: r, Lock: r.String(), Identity: name, Host: name,
-		LeaseDuration: testLease, Observe: c.observe,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- e.Run(ctx, func(ctx context.Context, _ *tenure.Term) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-	}()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("%s ended: %v", name, err)
-		}
-	})
-	t.Cleanup(c.stop)
-	return c
-}
-
-func (c *candidate) observe(e tenure.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.events = append(c.events, e)
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// await returns the next event of a kind, after those that were awaited before.
-func (c *candidate) await(kind tenure.EventKind) tenure.Event {
-	c.t.Helper()
-	late := time.NewTimer(40 * time.Second)
-	defer late.Stop()
-	for {
-		c.mu.Lock()
-		for c.seen < len(c.events) {
-			e := c.events[c.seen]
-			c.seen++
-			if e.Kind == kind {
-				c.mu.Unlock()
-				return e
-			}
-		}
-		changed := c.changed
-		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-late.C:
-			c.t.Fatalf("%s: no %s; all events: %+v", c.name, kind, c.events)
-		}
-	}
-}
-
-// count returns how many events of a kind there were.
-func (c *candidate) count(kind tenure.EventKind) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, e := range c.events {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
+	return elect.Contend(t, name, tenure.Options{Register: r, Lock: r.String(), LeaseDuration: testLease})
 }
 
 // isRenewal picks the writes of the lock itself.
@@ -152,9 +73,9 @@ func TestRequests(t *testing.T) {
 	standbyReg := open(t, lockURL(standbyProxy.URL(), direct.store.bucket, direct.object))
 	initLock(t, direct)
 	leader := run(t, "leader", leaderReg)
-	leader.await(began)
+	leader.Await(began, patience)
 	standby := run(t, "standby", standbyReg)
-	standby.await(following)
+	standby.Await(following, patience)
 
 	const renewals = 6
 	leaderProxy.Forget()

@@ -4,17 +4,16 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/storetest/elect"
 	"tenure.dev/test/fault"
 	"tenure.dev/test/testbed"
 )
@@ -34,16 +33,8 @@ const (
 	following = tenure.EventFollowing
 )
 
-// A candidate is an elector under test.
-type candidate struct {
-	t      testing.TB
-	name   string
-	stop   func()
-	events chan tenure.Event
-
-	mu     sync.Mutex
-	counts map[tenure.EventKind]int
-}
+// patience is how long an event is awaited.
+const patience = time.Minute
 
 func initLock(t testing.TB, r *Register) {
 	t.Helper()
@@ -53,66 +44,14 @@ func initLock(t testing.TB, r *Register) {
 }
 
 // run starts an elector on r, which the test ends.
-func run(t testing.TB, name string, r *Register) *candidate {
+func run(t testing.TB, name string, r *Register) *elect.Candidate {
 	t.Helper()
 	return runFor(t, name, r, testLease)
 }
 
-func runFor(t testing.TB, name string, r *Register, lease time.Duration) *candidate {
+func runFor(t testing.TB, name string, r *Register, lease time.Duration) *elect.Candidate {
 	t.Helper()
-	c := &candidate{t: t, name: name, events: make(chan tenure.Event, 10000), counts: map[tenure.EventKind]int{}}
-	e, err := tenure.New(tenure.Options{
-		Register: r, Lock: r.String(), Identity: name, Host: name, LeaseDuration: lease,
-		Observe: func(e tenure.Event) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.counts[e.Kind]++
-			c.events <- e
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- e.Run(ctx, func(ctx context.Context, _ *tenure.Term) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-	}()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("%s ended: %v", name, err)
-		}
-	})
-	t.Cleanup(c.stop)
-	return c
-}
-
-// await returns the next event of a kind, after those that were awaited before.
-func (c *candidate) await(kind tenure.EventKind) tenure.Event {
-	c.t.Helper()
-	late := time.NewTimer(time.Minute)
-	defer late.Stop()
-	for {
-		select {
-		case e := <-c.events:
-			if e.Kind == kind {
-				return e
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: no %s in a minute", c.name, kind)
-		}
-	}
-}
-
-// count returns how many events of a kind there were.
-func (c *candidate) count(kind tenure.EventKind) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.counts[kind]
+	return elect.Contend(t, name, tenure.Options{Register: r, Lock: r.String(), LeaseDuration: lease})
 }
 
 // TestElection lets a leader meet what networks and administrators do, one
@@ -122,9 +61,9 @@ func TestElection(t *testing.T) {
 	r, direct, p := proxied(t, server)
 	initLock(t, direct)
 	a := run(t, "a", r)
-	first := a.await(began)
+	first := a.Await(began, patience)
 	b := run(t, "b", open(t, server.URL(direct.key)))
-	b.await(following)
+	b.Await(following, patience)
 	for _, f := range []struct {
 		name string
 		set  func()
@@ -136,34 +75,34 @@ func TestElection(t *testing.T) {
 		{"nothing arrives", p.BlackHole},
 	} {
 		f.set()
-		a.await(failed)
+		a.Await(failed, patience)
 		p.Pass()
-		if e := a.await(renewed); e.Epoch != first.Epoch {
+		if e := a.Await(renewed, patience); e.Epoch != first.Epoch {
 			t.Errorf("%s: renewed at epoch %d, want %d", f.name, e.Epoch, first.Epoch)
 		}
 	}
 	// The end of an idle connection is noticed before it is used.
-	failures := a.count(failed)
-	a.await(renewed)
+	failures := a.Count(failed)
+	a.Await(renewed, patience)
 	p.Reset()
 	p.Pass()
-	a.await(renewed)
-	a.await(renewed)
-	if n := a.count(failed) - failures; n > 1 { // one may have been under way
+	a.Await(renewed, patience)
+	a.Await(renewed, patience)
+	if n := a.Count(failed) - failures; n > 1 { // one may have been under way
 		t.Errorf("after its connections were reset the leader failed %d times", n)
 	}
-	if n := a.count(ended) + b.count(began); n != 0 {
+	if n := a.Count(ended) + b.Count(began); n != 0 {
 		t.Fatalf("the term ended, or another began, %d times", n)
 	}
 
 	// Somebody deletes the row: the term is over, and the next one's epoch is
 	// higher.
 	remove(t, server, direct)
-	if e := a.await(ended); e.Epoch != first.Epoch {
+	if e := a.Await(ended, patience); e.Epoch != first.Epoch {
 		t.Errorf("epoch %d ended, want %d", e.Epoch, first.Epoch)
 	}
-	a.stop()
-	if e := b.await(began); e.Epoch <= first.Epoch {
+	a.Stop()
+	if e := b.Await(began, patience); e.Epoch <= first.Epoch {
 		t.Errorf("after the record was deleted the epoch is %d, was %d", e.Epoch, first.Epoch)
 	}
 }
@@ -176,14 +115,14 @@ func TestServerCrash(t *testing.T) {
 	r := open(t, p.URL(newKey()))
 	initLock(t, r)
 	a := runFor(t, "a", r, 20*time.Second)
-	first := a.await(began)
+	first := a.Await(began, patience)
 	p.Kill()
-	mustSay(t, a.await(failed).Err, "postgres: write")
+	mustSay(t, a.Await(failed, patience).Err, "postgres: write")
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if e := a.await(renewed); e.Epoch != first.Epoch || a.count(ended) != 0 {
-		t.Errorf("renewed at epoch %d, want %d; %d terms ended", e.Epoch, first.Epoch, a.count(ended))
+	if e := a.Await(renewed, patience); e.Epoch != first.Epoch || a.Count(ended) != 0 {
+		t.Errorf("renewed at epoch %d, want %d; %d terms ended", e.Epoch, first.Epoch, a.Count(ended))
 	}
 }
 
@@ -204,26 +143,26 @@ func TestCredentials(t *testing.T) {
 	initLock(t, open(t, server.URL(open(t, url).key)))
 	t.Setenv("PGPASSFILE", passFile)
 	a := run(t, "a", open(t, url))
-	defer a.stop() // before the role goes
-	first := a.await(began)
+	defer a.Stop() // before the role goes
+	first := a.Await(began, patience)
 
 	sql(t, server, "ALTER ROLE "+role+" PASSWORD 'second'")
-	a.await(renewed) // the connection is let in already
+	a.Await(renewed, patience) // the connection is let in already
 	sql(t, server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '"+role+"'")
 	for {
-		if err := a.await(failed).Err; isCode(err, "28P01") {
+		if err := a.Await(failed, patience).Err; isCode(err, "28P01") {
 			mustSay(t, err, "did not take the password", "PGPASSFILE", "28P01")
 			break
 		}
 	}
 	password("second")
-	if e := a.await(renewed); e.Epoch != first.Epoch {
+	if e := a.Await(renewed, patience); e.Epoch != first.Epoch {
 		t.Errorf("with the new password: epoch %d, was %d", e.Epoch, first.Epoch)
 	}
 
 	sql(t, server, "REVOKE UPDATE ON tenure_locks FROM "+role)
-	mustSay(t, a.await(failed).Err, "rights do not suffice", "GRANT SELECT, INSERT, UPDATE ON public.tenure_locks", "42501")
-	if e := a.await(ended); e.Epoch != first.Epoch || !errors.Is(e.Err, tenure.ErrRenewDeadline) {
+	mustSay(t, a.Await(failed, patience).Err, "rights do not suffice", "GRANT SELECT, INSERT, UPDATE ON public.tenure_locks", "42501")
+	if e := a.Await(ended, patience); e.Epoch != first.Epoch || !errors.Is(e.Err, tenure.ErrRenewDeadline) {
 		t.Errorf("epoch %d ended with %v", e.Epoch, e.Err)
 	}
 }
@@ -258,22 +197,22 @@ func TestFailover(t *testing.T) {
 
 	both := strings.Replace(primary.URL(key), primary.Host, standby.Host+","+primary.Host, 1)
 	a := run(t, "a", open(t, both))
-	first := a.await(began)
+	first := a.Await(began, patience)
 	b := run(t, "b", open(t, both))
-	b.await(following)
+	b.Await(following, patience)
 	// All that was acknowledged arrives, as with a synchronous standby.
-	a.stop()
-	if e := b.await(began); e.Epoch <= first.Epoch {
+	a.Stop()
+	if e := b.Await(began, patience); e.Epoch <= first.Epoch {
 		t.Fatalf("after a release the epoch is %d, was %d", e.Epoch, first.Epoch)
 	} else {
 		first = e
 	}
 	primary.Kill()
-	mustSay(t, b.await(failed).Err, "postgres:")
+	mustSay(t, b.Await(failed, patience).Err, "postgres:")
 	if err := standby.Promote(); err != nil {
 		t.Fatal(err)
 	}
-	for e := b.await(renewed); ; e = b.await(renewed) {
+	for e := b.Await(renewed, patience); ; e = b.Await(renewed, patience) {
 		if e.Epoch >= first.Epoch {
 			break
 		}
@@ -296,16 +235,16 @@ func TestRestored(t *testing.T) {
 	initLock(t, other)
 	both := strings.Replace(now.URL(key), now.Host, now.Host+","+old.Host, 1)
 	a := run(t, "a", open(t, both))
-	first := a.await(began)
+	first := a.Await(began, patience)
 	b := run(t, "b", open(t, both))
-	b.await(following)
+	b.Await(following, patience)
 	now.Kill()
 	killed := time.Now()
-	if e := a.await(ended); e.Epoch != first.Epoch {
+	if e := a.Await(ended, patience); e.Epoch != first.Epoch {
 		t.Errorf("epoch %d ended, want %d", e.Epoch, first.Epoch)
 	}
-	a.stop()
-	if e := b.await(began); e.Epoch <= first.Epoch || time.Since(killed) < testLease*3/2 {
+	a.Stop()
+	if e := b.Await(began, patience); e.Epoch <= first.Epoch || time.Since(killed) < testLease*3/2 {
 		t.Errorf("epoch %d after %d, %v after the database was replaced; want 1.5 D at least", e.Epoch, first.Epoch, time.Since(killed))
 	}
 }
@@ -326,14 +265,14 @@ func TestPooled(t *testing.T) {
 	direct := fresh(t)
 	initLock(t, direct)
 	a := run(t, "a", open(t, strings.Replace(server.URL(direct.key), server.Host, p.Addr(), 1)))
-	first := a.await(began)
+	first := a.Await(began, patience)
 	// The server ends all of the pooler's connections.
 	sql(t, server, fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '%s'", testbed.PostgresUser))
-	a.await(renewed)
+	a.Await(renewed, patience)
 	p.DropAnswers()
-	a.await(failed)
+	a.Await(failed, patience)
 	p.Pass()
-	if e := a.await(renewed); e.Epoch != first.Epoch || a.count(ended) != 0 {
+	if e := a.Await(renewed, patience); e.Epoch != first.Epoch || a.Count(ended) != 0 {
 		t.Errorf("renewed at epoch %d, want %d", e.Epoch, first.Epoch)
 	}
 }

@@ -184,9 +184,9 @@ func TestRequests(t *testing.T) {
 	direct := open(t, url)
 	initLock(t, direct)
 	leader := run(t, "leader", open(t, strings.Replace(url, server.Host, leaderTap.addr, 1)))
-	leader.await(began)
+	leader.Await(began, patience)
 	standby := run(t, "standby", open(t, strings.Replace(url, server.Host, standbyTap.addr, 1)))
-	standby.await(following)
+	standby.Await(following, patience)
 
 	leaderTap.await(t, direct.key, 3) // after what there is to do at the beginning
 	standbyTap.await(t, direct.key, 3)

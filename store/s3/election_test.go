@@ -15,24 +15,12 @@ import (
 	"time"
 
 	"tenure.dev"
+	"tenure.dev/storetest/elect"
 	"tenure.dev/test/fault"
 )
 
 // ttl is D of the elections here: R is 2.6 s, P 0.8 s.
 const ttl = 4 * time.Second
-
-// A candidate is an elector that runs, and what it has told.
-type candidate struct {
-	t      *testing.T
-	name   string
-	events chan told
-	stop   func()
-}
-
-type told struct {
-	tenure.Event
-	at time.Time
-}
 
 // firstEver makes a lock that its first candidate need not wait for.
 func firstEver(t *testing.T, key string) {
@@ -42,75 +30,9 @@ func firstEver(t *testing.T, key string) {
 	}
 }
 
-func contend(t *testing.T, name string, r *Register) *candidate {
+func contend(t *testing.T, name string, r *Register) *elect.Candidate {
 	t.Helper()
-	c := &candidate{t: t, name: name, events: make(chan told, 100_000)}
-	e, err := tenure.New(tenure.Options{
-		Register: r, Lock: r.String(), Identity: name, Host: name, LeaseDuration: ttl,
-		Observe: func(e tenure.Event) { c.events <- told{e, time.Now()} },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- e.Run(ctx, func(ctx context.Context, _ *tenure.Term) error {
-			<-ctx.Done()
-			return nil
-		})
-	}()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		<-ended
-	})
-	t.Cleanup(c.stop)
-	return c
-}
-
-// await returns the next event of a kind.
-func (c *candidate) await(kind tenure.EventKind, within time.Duration) told {
-	c.t.Helper()
-	late := time.NewTimer(within)
-	defer late.Stop()
-	var last error
-	for {
-		select {
-		case e := <-c.events:
-			if e.Kind == kind {
-				return e
-			}
-			if e.Err != nil {
-				last = e.Err
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: no %s within %v; the last error: %v", c.name, kind, within, last)
-		}
-	}
-}
-
-// renewals waits for n renewals of one term, which must not end meanwhile. It
-// returns the requests that failed.
-func (c *candidate) renewals(n int) (failed []error) {
-	c.t.Helper()
-	late := time.NewTimer(6 * ttl)
-	defer late.Stop()
-	for n > 0 {
-		select {
-		case e := <-c.events:
-			switch e.Kind {
-			case tenure.EventRenewed:
-				n--
-			case tenure.EventFailed:
-				failed = append(failed, e.Err)
-			case tenure.EventStopping, tenure.EventEnded:
-				c.t.Fatalf("%s: the term did not survive: %v", c.name, e.Err)
-			}
-		case <-late.C:
-			c.t.Fatalf("%s: no renewals any more: %v", c.name, failed)
-		}
-	}
-	return failed
+	return elect.Contend(t, name, tenure.Options{Register: r, Lock: r.String(), LeaseDuration: ttl})
 }
 
 // lockWrite reports whether a request writes the lock itself, not a candidate's
@@ -160,11 +82,11 @@ func TestTermSurvives(t *testing.T) {
 			r, p := behind(t, nil)
 			firstEver(t, r.key)
 			a := contend(t, "a", r)
-			began := a.await(tenure.EventBegan, ttl)
+			began := a.Await(tenure.EventBegan, ttl)
 			b := contend(t, "b", openAt(t, server.URL, r.key))
-			b.await(tenure.EventFollowing, ttl)
+			b.Await(tenure.EventFollowing, ttl)
 			p.SetRule(rule)
-			failed := a.renewals(6)
+			failed := a.Renewals(6, 6*ttl)
 			unnoticed := name == "late" || name == "412 after applying" || name == "another write"
 			if !unnoticed && len(failed) == 0 {
 				t.Error("nothing failed: the test tests nothing")
@@ -183,8 +105,8 @@ func TestCreateAnswerLost(t *testing.T) {
 	r, p := behind(t, nil)
 	p.SetRule(fault.Times(1, lockWrite, fault.LoseAnswer()))
 	a := contend(t, "a", r)
-	began := a.await(tenure.EventBegan, 5*ttl)
-	a.renewals(2)
+	began := a.Await(tenure.EventBegan, 5*ttl)
+	a.Renewals(2, 6*ttl)
 	if view, err := tenure.Look(t.Context(), direct(t, r)); err != nil || view.Epoch() != began.Epoch {
 		t.Errorf("%+v, %v; want epoch %d", view, err, began.Epoch)
 	}
@@ -210,10 +132,10 @@ func TestLeaderStops(t *testing.T) {
 			r, p := behind(t, nil)
 			firstEver(t, r.key)
 			one := contend(t, "one", r)
-			first := one.await(tenure.EventBegan, ttl)
+			first := one.Await(tenure.EventBegan, ttl)
 			two := contend(t, "two", openAt(t, server.URL, r.key))
-			two.await(tenure.EventFollowing, ttl)
-			one.renewals(1)
+			two.Await(tenure.EventFollowing, ttl)
+			one.Renewals(1, 6*ttl)
 			match := lockWrite
 			if strings.HasPrefix(name, "conn") || strings.HasPrefix(name, "a portal") {
 				match = nil
@@ -221,20 +143,20 @@ func TestLeaderStops(t *testing.T) {
 			p.Forget()
 			p.SetRule(fault.Always(match, a))
 			cut := time.Now()
-			stopping := one.await(tenure.EventStopping, 2*ttl)
-			if took := stopping.at.Sub(cut); !errors.Is(stopping.Err, tenure.ErrRenewDeadline) || took > 3*time.Second {
+			stopping := one.Await(tenure.EventStopping, 2*ttl)
+			if took := stopping.At.Sub(cut); !errors.Is(stopping.Err, tenure.ErrRenewDeadline) || took > 3*time.Second {
 				t.Errorf("stopped after %v: %v; want R, 2.6 s", took, stopping.Err)
 			}
-			began := two.await(tenure.EventBegan, 2*ttl)
+			began := two.Await(tenure.EventBegan, 2*ttl)
 			// D + P and a second; the other second is for slow test machines.
-			if took := began.at.Sub(cut); took > ttl+800*time.Millisecond+2*time.Second || !stopping.at.Before(began.at) || began.Epoch <= first.Epoch {
-				t.Errorf("another led after %v at epoch %d after %d, the first stopped at %v", took, began.Epoch, first.Epoch, stopping.at.Sub(cut))
+			if took := began.At.Sub(cut); took > ttl+800*time.Millisecond+2*time.Second || !stopping.At.Before(began.At) || began.Epoch <= first.Epoch {
+				t.Errorf("another led after %v at epoch %d after %d, the first stopped at %v", took, began.Epoch, first.Epoch, stopping.At.Sub(cut))
 			}
 			if n := len(p.Records()); n > 40 {
 				t.Errorf("%d requests in %v: a hot loop", n, time.Since(cut))
 			}
 			p.SetRule(nil)
-			if f := one.await(tenure.EventFollowing, 2*ttl); f.Epoch != began.Epoch {
+			if f := one.Await(tenure.EventFollowing, 2*ttl); f.Epoch != began.Epoch {
 				t.Errorf("the first follows epoch %d, want %d", f.Epoch, began.Epoch)
 			}
 		})
@@ -254,8 +176,8 @@ func TestRecordDeleted(t *testing.T) {
 			r, p := behind(t, nil)
 			firstEver(t, r.key)
 			a := contend(t, "a", r)
-			first := a.await(tenure.EventBegan, ttl)
-			a.renewals(1)
+			first := a.Await(tenure.EventBegan, ttl)
+			a.Renewals(1, 6*ttl)
 			p.SetRule(func(req *http.Request) fault.Action {
 				if answer != nil && req.Header.Get("If-Match") != "" && lockWrite(req) && missing(req) {
 					return fault.Instead(*answer)
@@ -265,8 +187,8 @@ func TestRecordDeleted(t *testing.T) {
 			if err := server.Delete(t.Context(), bucket, r.key); err != nil {
 				t.Fatal(err)
 			}
-			a.await(tenure.EventStopping, ttl)
-			if again := a.await(tenure.EventBegan, 5*ttl); again.Epoch <= first.Epoch {
+			a.Await(tenure.EventStopping, ttl)
+			if again := a.Await(tenure.EventBegan, 5*ttl); again.Epoch <= first.Epoch {
 				t.Errorf("epoch %d after %d", again.Epoch, first.Epoch)
 			}
 		})
@@ -279,14 +201,14 @@ func TestLateRelease(t *testing.T) {
 	r, p := behind(t, nil)
 	firstEver(t, r.key)
 	a := contend(t, "a", r)
-	a.await(tenure.EventBegan, ttl)
+	a.Await(tenure.EventBegan, ttl)
 	b := contend(t, "b", openAt(t, server.URL, r.key))
-	b.await(tenure.EventFollowing, ttl)
-	a.renewals(1)
+	b.Await(tenure.EventFollowing, ttl)
+	a.Renewals(1, 6*ttl)
 	release := make(chan struct{})
 	p.SetRule(fault.Always(fault.IsWrite, fault.HoldRequest(release)))
-	a.stop()
-	began := b.await(tenure.EventBegan, 2*ttl)
+	a.Stop()
+	began := b.Await(tenure.EventBegan, 2*ttl)
 	p.Forget()
 	close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), ttl)
@@ -301,7 +223,7 @@ func TestLateRelease(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("the late release was not refused: %v", err)
 	}
-	b.renewals(2)
+	b.Renewals(2, 6*ttl)
 	if view, err := tenure.Look(t.Context(), direct(t, r)); err != nil || view.Epoch() != began.Epoch || view.Record.HolderIdentity != "b" {
 		t.Errorf("%+v, %v; want b at epoch %d", view, err, began.Epoch)
 	}
@@ -319,13 +241,13 @@ func TestUnreadableRecord(t *testing.T) {
 			key := newKey()
 			firstEver(t, key)
 			a := contend(t, "a", openAt(t, server.URL, key))
-			first := a.await(tenure.EventBegan, ttl)
-			a.renewals(1)
+			first := a.Await(tenure.EventBegan, ttl)
+			a.Renewals(1, 6*ttl)
 			if err := server.Put(t.Context(), bucket, key, []byte(damage)); err != nil {
 				t.Fatal(err)
 			}
-			a.await(tenure.EventStopping, ttl)
-			if again := a.await(tenure.EventBegan, 3*ttl); again.Epoch <= first.Epoch {
+			a.Await(tenure.EventStopping, ttl)
+			if again := a.Await(tenure.EventBegan, 3*ttl); again.Epoch <= first.Epoch {
 				t.Errorf("epoch %d after %d", again.Epoch, first.Epoch)
 			}
 		})
@@ -341,14 +263,14 @@ func TestReplicaDecidesNothing(t *testing.T) {
 	}}))
 	firstEver(t, r.key)
 	a := contend(t, "a", r)
-	if e := a.await(tenure.EventFailed, ttl); !errors.Is(e.Err, errReplica) {
+	if e := a.Await(tenure.EventFailed, ttl); !errors.Is(e.Err, errReplica) {
 		t.Errorf("%v; want the replication to be named", e.Err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*ttl)
 	defer cancel()
 	for {
 		select {
-		case e := <-a.events:
+		case e := <-a.Events:
 			if e.Kind == tenure.EventBegan {
 				t.Fatal("it leads")
 			}
